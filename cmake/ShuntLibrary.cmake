@@ -1,0 +1,164 @@
+# One directory is one library: the functions that every directory's CMakeLists.txt is written in.
+# Sources are listed, never globbed.
+
+include(CMakeParseArguments)
+
+# shunt_library(NAME core SRCS a.cc HDRS a.h DEPS absl::status [PRIVATE_DEPS spdlog::spdlog])
+# makes the static library shunt_core with the alias shunt::core. Without SRCS it is header-only.
+function(shunt_library)
+  cmake_parse_arguments(ARG "" "NAME" "SRCS;HDRS;DEPS;PRIVATE_DEPS" ${ARGN})
+  shunt_check_arguments(shunt_library)
+  set(target shunt_${ARG_NAME})
+  if(ARG_SRCS)
+    add_library(${target} STATIC ${ARG_SRCS} ${ARG_HDRS})
+    target_link_libraries(${target} PUBLIC ${ARG_DEPS} PRIVATE shunt_flags ${ARG_PRIVATE_DEPS})
+    target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
+  else()
+    add_library(${target} INTERFACE)
+    target_link_libraries(${target} INTERFACE ${ARG_DEPS} ${ARG_PRIVATE_DEPS})
+    target_include_directories(${target} INTERFACE ${PROJECT_SOURCE_DIR})
+  endif()
+  add_library(shunt::${ARG_NAME} ALIAS ${target})
+endfunction()
+
+# shunt_binary(NAME shuntd SRCS main.cc DEPS shunt::daemon) makes bin/shuntd.
+function(shunt_binary)
+  cmake_parse_arguments(ARG "" "NAME" "SRCS;DEPS" ${ARGN})
+  shunt_check_arguments(shunt_binary)
+  add_executable(${ARG_NAME} ${ARG_SRCS})
+  target_link_libraries(${ARG_NAME} PRIVATE shunt_flags ${ARG_DEPS})
+endfunction()
+
+# shunt_proto_library(NAME proto PROTOS shunt/v1/session.proto ... [GRPC] [LITE])
+# Generates from ${PROJECT_SOURCE_DIR}/proto, so that a user writes #include "shunt/v1/session.pb.h"
+# (and "shunt/v1/session.grpc.pb.h" with GRPC). LITE: for files with option optimize_for = LITE_RUNTIME.
+function(shunt_proto_library)
+  cmake_parse_arguments(ARG "GRPC;LITE" "NAME" "PROTOS;DEPS" ${ARGN})
+  shunt_check_arguments(shunt_proto_library)
+  set(root ${PROJECT_SOURCE_DIR}/proto)
+  set(out ${PROJECT_BINARY_DIR}/generated/${ARG_NAME})
+  file(MAKE_DIRECTORY ${out})
+  set(generated)
+  set(absolute)
+  foreach(proto IN LISTS ARG_PROTOS)
+    list(APPEND absolute ${root}/${proto})
+  endforeach()
+  foreach(proto IN LISTS ARG_PROTOS)
+    string(REGEX REPLACE "\\.proto$" "" stem ${proto})
+    set(files ${out}/${stem}.pb.cc ${out}/${stem}.pb.h)
+    set(command protobuf::protoc -I ${root} --cpp_out=${out})
+    set(plugin)
+    if(ARG_GRPC)
+      list(APPEND files ${out}/${stem}.grpc.pb.cc ${out}/${stem}.grpc.pb.h)
+      list(APPEND command --grpc_out=${out} --plugin=protoc-gen-grpc=$<TARGET_FILE:gRPC::grpc_cpp_plugin>)
+      set(plugin gRPC::grpc_cpp_plugin)
+    endif()
+    # Every file depends on all of them: an import is then never stale.
+    add_custom_command(
+      OUTPUT ${files}
+      COMMAND ${command} ${root}/${proto}
+      DEPENDS ${absolute} protobuf::protoc ${plugin}
+      COMMENT "Generating ${proto}"
+      VERBATIM)
+    list(APPEND generated ${files})
+  endforeach()
+  set(target shunt_${ARG_NAME})
+  add_library(${target} STATIC ${generated})
+  target_include_directories(${target} SYSTEM PUBLIC ${out})
+  target_compile_options(${target} PRIVATE -w)
+  if(ARG_GRPC)
+    target_link_libraries(${target} PUBLIC shunt::grpc ${ARG_DEPS})
+  elseif(ARG_LITE)
+    target_link_libraries(${target} PUBLIC protobuf::libprotobuf-lite ${ARG_DEPS})
+  else()
+    target_link_libraries(${target} PUBLIC shunt::protobuf ${ARG_DEPS})
+  endif()
+  add_library(shunt::${ARG_NAME} ALIAS ${target})
+endfunction()
+
+# The main function of every test, compiled once.
+if(SHUNT_TESTS)
+  add_library(shunt_catch_main STATIC ${PROJECT_SOURCE_DIR}/tests/support/catch_main.cc)
+  target_link_libraries(shunt_catch_main PUBLIC Catch2::Catch2 PRIVATE shunt_flags)
+endif()
+
+# Builds every test with the label core: what the sanitizers run, so nothing in it links gRPC.
+add_custom_target(core-tests)
+add_custom_target(fuzzers)
+
+# shunt_test(NAME reduce_test SRCS reduce_test.cc DEPS shunt::collectives LABELS unit core [TIMEOUT 60])
+# A Catch2 test program in bin/tests. Exit code 77 means skipped. Label core: also run under the sanitizers.
+function(shunt_test)
+  cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SRCS;DEPS;LABELS;ENVIRONMENT" ${ARGN})
+  shunt_check_arguments(shunt_test)
+  if(NOT SHUNT_TESTS)
+    return()
+  endif()
+  add_executable(${ARG_NAME} ${ARG_SRCS})
+  target_link_libraries(${ARG_NAME} PRIVATE shunt_catch_main shunt_flags ${ARG_DEPS})
+  set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin/tests)
+  add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME})
+  shunt_test_properties(${ARG_NAME} "${ARG_LABELS}" "${ARG_TIMEOUT}" "${ARG_ENVIRONMENT}")
+  if("core" IN_LIST ARG_LABELS)
+    add_dependencies(core-tests ${ARG_NAME})
+  endif()
+endfunction()
+
+# shunt_command_test(NAME python_test COMMAND python3 x.py LABELS cluster): any other program as a test.
+function(shunt_command_test)
+  cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
+  shunt_check_arguments(shunt_command_test)
+  if(NOT SHUNT_TESTS)
+    return()
+  endif()
+  add_test(NAME ${ARG_NAME} COMMAND ${ARG_COMMAND})
+  shunt_test_properties(${ARG_NAME} "${ARG_LABELS}" "${ARG_TIMEOUT}" "${ARG_ENVIRONMENT}")
+endfunction()
+
+# shunt_fuzzer(NAME ring_fuzzer SRCS ring_fuzzer.cc DEPS ... CORPUS dir): a program around
+# LLVMFuzzerTestOneInput. With clang and SHUNT_FUZZ it is a libFuzzer binary; otherwise it replays its
+# corpus, so that every build has it as a regression test (labels fuzz and core).
+function(shunt_fuzzer)
+  cmake_parse_arguments(ARG "" "NAME;CORPUS" "SRCS;DEPS" ${ARGN})
+  shunt_check_arguments(shunt_fuzzer)
+  if(NOT SHUNT_TESTS)
+    return()
+  endif()
+  add_executable(${ARG_NAME} ${ARG_SRCS})
+  target_link_libraries(${ARG_NAME} PRIVATE shunt_flags ${ARG_DEPS})
+  set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin/fuzz)
+  get_filename_component(corpus ${ARG_CORPUS} ABSOLUTE)
+  if(SHUNT_FUZZ)
+    target_compile_options(${ARG_NAME} PRIVATE -fsanitize=fuzzer)
+    target_link_options(${ARG_NAME} PRIVATE -fsanitize=fuzzer)
+    set(replay -runs=0 ${corpus})
+  else()
+    target_sources(${ARG_NAME} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/replay_main.cc)
+    set(replay ${corpus})
+  endif()
+  add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME} ${replay})
+  shunt_test_properties(${ARG_NAME} "fuzz;core" "60" "")
+  # Where scripts/test finds the fuzzers and their corpora: one "binary<TAB>corpus" line each.
+  set_property(GLOBAL APPEND_STRING PROPERTY SHUNT_FUZZER_LIST
+    "${PROJECT_BINARY_DIR}/bin/fuzz/${ARG_NAME}\t${corpus}\n")
+  add_dependencies(fuzzers ${ARG_NAME})
+  add_dependencies(core-tests ${ARG_NAME})
+endfunction()
+
+function(shunt_test_properties NAME LABELS TIMEOUT ENVIRONMENT)
+  if(NOT TIMEOUT)
+    set(TIMEOUT 120)
+  endif()
+  set_tests_properties(${NAME} PROPERTIES
+    LABELS "${LABELS}" TIMEOUT ${TIMEOUT} SKIP_RETURN_CODE 77 ENVIRONMENT "${ENVIRONMENT}")
+endfunction()
+
+# A misspelt keyword is an error, not a silently ignored list.
+macro(shunt_check_arguments FUNCTION)
+  if(ARG_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "${FUNCTION}(${ARG_NAME}): unknown arguments: ${ARG_UNPARSED_ARGUMENTS}")
+  endif()
+  if(NOT ARG_NAME)
+    message(FATAL_ERROR "${FUNCTION}: NAME is missing")
+  endif()
+endmacro()
