@@ -1,5 +1,5 @@
-// The words of a collective call: data type, reduction, kind of operation. The numbers are ABI: they
-// appear in client/include/shunt.h, in proto/shunt/v1 and in shared memory, and never change.
+// The words of a collective call: data type, reduction, kind of operation. The numbers are ABI:
+// they appear in client/include/shunt.h, in proto/shunt/v1 and in shared memory, and never change.
 #pragma once
 
 #include <cstddef>
