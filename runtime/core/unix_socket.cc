@@ -126,19 +126,18 @@ absl::StatusOr<UnixListener> UnixListener::Listen(const std::string& path, const
   // moment.
   if (::fchmod(fd.get(), options.mode) != 0) return ErrnoStatus(errno, "setting a socket's mode");
 
+  // Held from before the name appears until it answers: between bind() and listen() a socket looks
+  // stale.
+  const UniqueFd lock = LockDirectory(ParentOf(path));
   int err = Bind(fd.get(), path);
   if (err == EADDRINUSE) {
-    const UniqueFd lock = LockDirectory(ParentOf(path));
     SHUNT_RETURN_IF_ERROR(CheckStale(path, options.type));
     if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
       return ErrnoStatus(errno, absl::StrCat("removing the stale socket ", path));
     }
     err = Bind(fd.get(), path);
-    // Still under the lock: from here on the name answers.
-    if (err == 0 && ::listen(fd.get(), options.backlog) != 0) err = errno;
-  } else if (err == 0 && ::listen(fd.get(), options.backlog) != 0) {
-    err = errno;
   }
+  if (err == 0 && ::listen(fd.get(), options.backlog) != 0) err = errno;
   if (err == ENOENT) {
     return absl::NotFoundError(
         absl::StrCat("socket path ", path, ": the directory ", ParentOf(path), " does not exist"));

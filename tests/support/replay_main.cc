@@ -1,5 +1,6 @@
-// Drives a fuzz target over files instead of generated inputs: arguments are files or directories of files.
-// Each file is one input. Prints how many ran; no input at all is an error, so that a lost corpus is seen.
+// Drives a fuzz target over files instead of generated inputs: arguments are files or directories
+// of files. Each file is one input. Prints how many ran; no input at all is an error, so that a
+// lost corpus is seen.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
