@@ -30,50 +30,55 @@ function(shunt_binary)
 endfunction()
 
 # shunt_proto_library(NAME proto PROTOS shunt/v1/session.proto ... [GRPC] [LITE])
-# Generates from ${PROJECT_SOURCE_DIR}/proto, so that a user writes #include "shunt/v1/session.pb.h"
-# (and "shunt/v1/session.grpc.pb.h" with GRPC). LITE: for files with option optimize_for = LITE_RUNTIME.
+# Generates from ${PROJECT_SOURCE_DIR}/proto into the library shunt_<NAME>, so that a user writes
+# #include "shunt/v1/session.pb.h". GRPC: also the stubs ("shunt/v1/session.grpc.pb.h"), a library of their
+# own, shunt_<NAME>_grpc. LITE: protobuf's lite runtime, without descriptors and reflection.
 function(shunt_proto_library)
-  cmake_parse_arguments(ARG "GRPC;LITE" "NAME" "PROTOS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "GRPC;LITE" "NAME" "PROTOS" ${ARGN})
   shunt_check_arguments(shunt_proto_library)
   set(root ${PROJECT_SOURCE_DIR}/proto)
   set(out ${PROJECT_BINARY_DIR}/generated/${ARG_NAME})
+  set(lite $<$<BOOL:${ARG_LITE}>:lite:>)
   file(MAKE_DIRECTORY ${out})
-  set(generated)
-  set(absolute)
-  foreach(proto IN LISTS ARG_PROTOS)
-    list(APPEND absolute ${root}/${proto})
-  endforeach()
+  set(absolute ${ARG_PROTOS})
+  list(TRANSFORM absolute PREPEND ${root}/)
+  set(messages)
+  set(stubs)
   foreach(proto IN LISTS ARG_PROTOS)
     string(REGEX REPLACE "\\.proto$" "" stem ${proto})
-    set(files ${out}/${stem}.pb.cc ${out}/${stem}.pb.h)
-    set(command protobuf::protoc -I ${root} --cpp_out=${out})
-    set(plugin)
-    if(ARG_GRPC)
-      list(APPEND files ${out}/${stem}.grpc.pb.cc ${out}/${stem}.grpc.pb.h)
-      list(APPEND command --grpc_out=${out} --plugin=protoc-gen-grpc=$<TARGET_FILE:gRPC::grpc_cpp_plugin>)
-      set(plugin gRPC::grpc_cpp_plugin)
-    endif()
     # Every file depends on all of them: an import is then never stale.
     add_custom_command(
-      OUTPUT ${files}
-      COMMAND ${command} ${root}/${proto}
-      DEPENDS ${absolute} protobuf::protoc ${plugin}
-      COMMENT "Generating ${proto}"
+      OUTPUT ${out}/${stem}.pb.cc ${out}/${stem}.pb.h
+      COMMAND protobuf::protoc -I ${root} --cpp_out=${lite}${out} ${proto}
+      DEPENDS ${absolute} protobuf::protoc
+      COMMENT "Generating messages of ${proto}"
       VERBATIM)
-    list(APPEND generated ${files})
+    list(APPEND messages ${out}/${stem}.pb.cc ${out}/${stem}.pb.h)
+    if(ARG_GRPC)
+      add_custom_command(
+        OUTPUT ${out}/${stem}.grpc.pb.cc ${out}/${stem}.grpc.pb.h
+        COMMAND protobuf::protoc -I ${root} --grpc_out=${out}
+          --plugin=protoc-gen-grpc=$<TARGET_FILE:gRPC::grpc_cpp_plugin> ${proto}
+        DEPENDS ${absolute} protobuf::protoc gRPC::grpc_cpp_plugin
+        COMMENT "Generating stubs of ${proto}"
+        VERBATIM)
+      list(APPEND stubs ${out}/${stem}.grpc.pb.cc ${out}/${stem}.grpc.pb.h)
+    endif()
   endforeach()
+
+  # Generated code is compiled without our warnings.
   set(target shunt_${ARG_NAME})
-  add_library(${target} STATIC ${generated})
+  add_library(${target} STATIC ${messages})
+  add_library(shunt::${ARG_NAME} ALIAS ${target})
   target_include_directories(${target} SYSTEM PUBLIC ${out})
   target_compile_options(${target} PRIVATE -w)
+  target_link_libraries(${target} PUBLIC shunt::protobuf)
   if(ARG_GRPC)
-    target_link_libraries(${target} PUBLIC shunt::grpc ${ARG_DEPS})
-  elseif(ARG_LITE)
-    target_link_libraries(${target} PUBLIC protobuf::libprotobuf-lite ${ARG_DEPS})
-  else()
-    target_link_libraries(${target} PUBLIC shunt::protobuf ${ARG_DEPS})
+    add_library(${target}_grpc STATIC ${stubs})
+    add_library(shunt::${ARG_NAME}_grpc ALIAS ${target}_grpc)
+    target_compile_options(${target}_grpc PRIVATE -w)
+    target_link_libraries(${target}_grpc PUBLIC ${target} shunt::grpc)
   endif()
-  add_library(shunt::${ARG_NAME} ALIAS ${target})
 endfunction()
 
 # The main function of every test, compiled once.
