@@ -1,0 +1,72 @@
+"""Collectives between the processes of a machine, through its shuntd daemon.
+
+    import shunt
+
+    with shunt.connect() as session:
+        comm = session.join("training", rank=rank, world_size=4)
+        x = session.array([1.0, 2.0, 3.0])  # a NumPy array in shared memory
+        comm.all_reduce(x)                  # in place
+
+A thin layer over libshunt's C interface. Every failure is a shunt.Error whose text says which rank, which call
+and which value.
+"""
+
+from ._collectives import Collectives
+from ._library import load as _load
+from .communicator import Communicator
+from .errors import (
+    Aborted,
+    AlreadyExists,
+    Cancelled,
+    DeadlineExceeded,
+    Error,
+    FailedPrecondition,
+    Internal,
+    InvalidArgument,
+    LibraryNotFound,
+    NotFound,
+    OutOfRange,
+    PermissionDenied,
+    ResourceExhausted,
+    Unavailable,
+    Unimplemented,
+    Unknown,
+)
+from .group import Group
+from .operation import Operation
+from .session import Session, connect
+
+__version__ = "0.1.0"
+
+
+def library_version() -> str:
+    """The version of the libshunt that is used."""
+    version: bytes = _load().version()
+    return version.decode()
+
+
+__all__ = [
+    "Aborted",
+    "AlreadyExists",
+    "Cancelled",
+    "Collectives",
+    "Communicator",
+    "DeadlineExceeded",
+    "Error",
+    "FailedPrecondition",
+    "Group",
+    "Internal",
+    "InvalidArgument",
+    "LibraryNotFound",
+    "NotFound",
+    "Operation",
+    "OutOfRange",
+    "PermissionDenied",
+    "ResourceExhausted",
+    "Session",
+    "Unavailable",
+    "Unimplemented",
+    "Unknown",
+    "connect",
+    "library_version",
+]

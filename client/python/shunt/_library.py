@@ -1,0 +1,154 @@
+"""libshunt.so: where it is, and the C signatures of what this package calls."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from pathlib import Path
+from typing import Any, Iterator, List, NoReturn, Optional, Tuple
+
+from . import errors
+
+FOREVER = 2**63 - 1
+_SONAME = "libshunt.so.0"
+_PLAIN_NAME = "libshunt.so"
+
+
+class OpenOptions(Structure):
+    _fields_ = [("struct_size", c_size_t), ("socket", c_char_p), ("name", c_char_p)]
+
+
+class JoinOptions(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("name", c_char_p),
+        ("job", c_char_p),
+        ("rank", c_int32),
+        ("world_size", c_int32),
+        ("timeout_ns", c_int64),
+        ("default_timeout_ns", c_int64),
+    ]
+
+
+class Call(Structure):
+    _fields_ = [("struct_size", c_size_t), ("timeout_ns", c_int64), ("scalar", c_void_p)]
+
+
+# Every data call is (comm, <these>, call, op).
+_DATA_CALLS = {
+    "all_reduce": (c_void_p, c_void_p, c_uint64, c_int, c_int),
+    "reduce": (c_void_p, c_void_p, c_uint64, c_int, c_int, c_int32),
+    "broadcast": (c_void_p, c_void_p, c_uint64, c_int, c_int32),
+    "all_gather": (c_void_p, c_void_p, c_uint64, c_int),
+    "reduce_scatter": (c_void_p, c_void_p, c_uint64, c_int, c_int),
+    "all_to_all": (c_void_p, c_void_p, c_uint64, c_int),
+    "all_to_all_v": (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int),
+    "gather": (c_void_p, c_void_p, c_uint64, c_int, c_int32),
+    "scatter": (c_void_p, c_void_p, c_uint64, c_int, c_int32),
+    "send": (c_void_p, c_uint64, c_int, c_int32),
+    "recv": (c_void_p, c_uint64, c_int, c_int32),
+    "barrier": (),
+}
+
+
+class Library:
+    """The loaded library. Function objects are made once, as attributes; ctypes releases the GIL in each."""
+
+    def __init__(self, dll: ctypes.CDLL, path: str) -> None:
+        self.path = path
+        pointer_out = POINTER(c_void_p)
+
+        def function(name: str, restype: Any, *argtypes: Any) -> Any:
+            f = getattr(dll, "shunt_" + name)
+            f.restype = restype
+            f.argtypes = argtypes
+            return f
+
+        self.version = function("version", c_char_p)
+        self.last_error = function("last_error", c_char_p)
+        self.open = function("open", c_int, POINTER(OpenOptions), pointer_out)
+        self.close = function("close", None, c_void_p)
+        self.session_id = function("session_id", c_uint64, c_void_p)
+        self.alloc = function("alloc", c_int, c_void_p, c_size_t, pointer_out)
+        self.free = function("free", c_int, c_void_p, c_void_p)
+        self.region_id = function("region_id", c_int, c_void_p, c_void_p, POINTER(c_uint64))
+        self.join = function("join", c_int, c_void_p, POINTER(JoinOptions), pointer_out)
+        self.split = function("split", c_int, c_void_p, c_int32, c_int32, c_int64, pointer_out)
+        self.rank = function("rank", c_int32, c_void_p)
+        self.world_size = function("world_size", c_int32, c_void_p)
+        self.leave = function("leave", None, c_void_p)
+        self.abort = function("abort", c_int, c_void_p, c_char_p)
+        self.group_begin = function("group_begin", c_int, c_void_p)
+        self.group_end = function("group_end", c_int, c_void_p, c_void_p)
+        self.op_poll = function("op_poll", c_int, c_void_p, POINTER(c_int))
+        self.op_wait = function("op_wait", c_int, c_void_p, c_int64)
+        self.op_fd = function("op_fd", c_int, c_void_p, POINTER(c_int))
+        self.op_release = function("op_release", None, c_void_p)
+        for name, arguments in _DATA_CALLS.items():
+            # The two last are pointers, but as plain addresses they convert faster and take byref() too.
+            setattr(self, name, function(name, c_int, c_void_p, *arguments, c_void_p, c_void_p))
+
+    def __getattr__(self, name: str) -> Any:  # for type checkers: the data calls set above
+        raise AttributeError(name)
+
+    def error(self, code: int) -> errors.Error:
+        """The exception for a code that a call of this thread has just returned."""
+        words = self.last_error() or b""
+        return errors.from_code(code, words.decode("utf-8", "replace"))
+
+    def fail(self, code: int) -> NoReturn:
+        raise self.error(code)
+
+
+_loaded: Optional[Library] = None
+
+
+def _candidates() -> Iterator[Tuple[str, str]]:
+    """(what to hand to the loader, how to call the place in an error), in order of preference."""
+    package = Path(__file__).resolve().parent
+    for name in (_PLAIN_NAME, _SONAME):
+        yield str(package / name), str(package / name)
+    # A source tree: <root>/client/python/shunt and <root>/build/lib.
+    root = package.parents[2]
+    if (root / "client" / "include" / "shunt.h").is_file():
+        path = str(root / "build" / "lib" / _PLAIN_NAME)
+        yield path, path
+    for name in (_SONAME, _PLAIN_NAME):
+        yield name, f"{name} on the system loader's path"
+
+
+def _open(path: str) -> Library:
+    dll = ctypes.CDLL(path)
+    try:
+        return Library(dll, path)
+    except AttributeError as error:
+        raise OSError(f"not a libshunt of this version: {error}") from None
+
+
+def load() -> Library:
+    """The library, found and loaded on the first call."""
+    global _loaded
+    if _loaded is not None:
+        return _loaded
+    chosen = os.environ.get("SHUNT_LIBRARY")
+    if chosen:
+        try:
+            _loaded = _open(chosen)
+        except OSError as error:
+            raise errors.LibraryNotFound(f"cannot load $SHUNT_LIBRARY: {error}") from None
+        return _loaded
+    tried: List[str] = []
+    for path, shown in _candidates():
+        if os.path.isabs(path) and not os.path.exists(path):
+            tried.append(f"{shown}: no such file")
+            continue
+        try:
+            _loaded = _open(path)
+            return _loaded
+        except OSError as error:
+            tried.append(f"{shown}: {error}")
+    raise errors.LibraryNotFound(
+        "cannot find libshunt.so. Install Shunt (cmake --install) or name the library in $SHUNT_LIBRARY. "
+        "Tried:\n  $SHUNT_LIBRARY: not set\n  " + "\n  ".join(tried)
+    )

@@ -1,0 +1,85 @@
+"""Communicators: their life, around the calls in _collectives."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from types import TracebackType
+from typing import TYPE_CHECKING, Dict, Optional, Type
+
+from ._collectives import Collectives
+from ._lease import Lease
+from .errors import FailedPrecondition
+from .group import Group
+from .operation import nanoseconds
+
+if TYPE_CHECKING:
+    from .session import Session
+
+
+class Communicator(Collectives):
+    """This process's rank in a set of ranks. Made by Session.join and split; may be used from several threads.
+
+    `with` leaves it at the end. Leaving waits for nothing: operations in flight that need this rank fail.
+    """
+
+    def __init__(self, lease: Lease, pointer: int, name: str, rank: int, world_size: int,
+                 siblings: "weakref.WeakSet[Communicator]") -> None:
+        self._lease = lease
+        self._comm: Optional[int] = pointer
+        self._groups: Dict[int, Group] = {}
+        self._siblings = siblings
+        self.name = name
+        self.rank = rank
+        self.world_size = world_size
+        siblings.add(self)
+
+    def group(self, async_op: bool = False) -> Group:
+        """A block whose calls are submitted as one. See Group."""
+        return Group(self, async_op)
+
+    def split(self, color: int, key: int = 0, *, timeout: Optional[float] = None) -> "Optional[Communicator]":
+        """A new communicator for each color, ranks in the order of (key, old rank). Every rank calls it; one
+        with a negative color takes no part and gets None."""
+        library = self._lease.library
+        pointer = ctypes.c_void_p()
+        status = library.split(self._open("split"), color, key, nanoseconds("split", timeout), ctypes.byref(pointer))
+        if status:
+            raise library.error(status)
+        if not pointer.value:
+            return None
+        return Communicator(self._lease, pointer.value, f"{self.name}/{color}", library.rank(pointer),
+                            library.world_size(pointer), self._siblings)
+
+    def abort(self, reason: str) -> None:
+        """Ends every operation in flight on every rank with Aborted and `reason`. The communicator takes no more
+        work until it is joined again."""
+        library = self._lease.library
+        status = library.abort(self._open("abort"), reason.encode())
+        if status:
+            raise library.error(status)
+
+    def leave(self) -> None:
+        """No call may be under way in another thread. Leaving twice is allowed."""
+        comm, self._comm = self._comm, None
+        if comm is not None and self._lease.usable():
+            self._lease.library.leave(comm)
+
+    def _open(self, what: str) -> int:
+        if self._comm is None:
+            raise FailedPrecondition(f"{what}: communicator {self.name!r} has been left")
+        return self._comm
+
+    def __enter__(self) -> "Communicator":
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self.leave()
+
+    def __del__(self) -> None:
+        self.leave()
+
+    def __repr__(self) -> str:
+        state = "" if self._comm is not None else ", left"
+        return f"<shunt.Communicator {self.name!r} rank {self.rank} of {self.world_size}{state}>"
