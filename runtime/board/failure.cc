@@ -1,0 +1,129 @@
+#include "runtime/board/failure.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/board/bell.h"
+#include "runtime/core/clock.h"
+#include "runtime/core/types.h"
+
+namespace shunt::board {
+namespace {
+
+constexpr uint32_t kWriting = 1;
+constexpr uint32_t kReadable = 2;
+// A writer needs microseconds; one that died in the middle must not hold the readers.
+constexpr int64_t kWriterPatienceNs = 50'000'000;
+
+std::string Printable(const char* text, size_t size) {
+  std::string out(text, size);
+  for (char& c : out) {
+    const auto u = static_cast<unsigned char>(c);
+    if (u < 0x20 || u == 0x7f) c = '?';
+  }
+  return out;
+}
+
+absl::StatusCode CodeOf(uint32_t reason) {
+  switch (static_cast<FailureReason>(reason)) {
+    case FailureReason::kMismatch:
+      return absl::StatusCode::kFailedPrecondition;
+    case FailureReason::kAbsent:
+    case FailureReason::kStuck:
+      return absl::StatusCode::kDeadlineExceeded;
+    case FailureReason::kRankDied:
+    case FailureReason::kRankLeft:
+    case FailureReason::kDaemonGone:
+      return absl::StatusCode::kUnavailable;
+    case FailureReason::kAborted:
+      return absl::StatusCode::kAborted;
+    case FailureReason::kBadMemory:
+      return absl::StatusCode::kInvalidArgument;
+    case FailureReason::kNone:
+      break;
+  }
+  return absl::StatusCode::kInternal;
+}
+
+std::string CallWords(uint32_t kind, uint32_t dtype, uint32_t redop, int root, int peer, uint64_t seq,
+                      uint64_t count) {
+  const auto k = static_cast<OpKind>(kind);
+  // Debian's absl::string_view is a type of its own.
+  const auto word = [](std::string_view s) { return absl::string_view(s.data(), s.size()); };
+  std::string text = absl::StrCat(word(Name(k)), " #", seq);
+  if (k == OpKind::kBarrier) return text;
+  absl::StrAppend(&text, " ", word(Name(static_cast<DataType>(dtype))));
+  if (Reduces(k)) absl::StrAppend(&text, " ", word(Name(static_cast<Redop>(redop))));
+  if (k != OpKind::kAllToAllV) absl::StrAppend(&text, " count ", count);
+  if (HasRoot(k)) absl::StrAppend(&text, " root ", root);
+  if (k == OpKind::kSend) absl::StrAppend(&text, " to rank ", peer);
+  if (k == OpKind::kRecv) absl::StrAppend(&text, " from rank ", peer);
+  return text;
+}
+
+}  // namespace
+
+void RecordFailure(const Board& board, FailureReason reason, int rank, std::string_view text) {
+  Failure& f = board.header().failure;
+  uint32_t none = 0;
+  if (f.state.compare_exchange_strong(none, kWriting, std::memory_order_acq_rel)) {
+    f.reason = static_cast<uint32_t>(reason);
+    f.rank = rank;
+    f.text_size = static_cast<uint32_t>(std::min(text.size(), kFailureTextBytes));
+    std::memcpy(f.text, text.data(), f.text_size);
+    f.state.store(kReadable, std::memory_order_seq_cst);
+  }
+  RingAll(board);
+}
+
+absl::Status FailureStatus(const Board& board) {
+  return HasFailed(board) ? AwaitFailure(board) : absl::OkStatus();
+}
+
+absl::Status AwaitFailure(const Board& board) {
+  const Failure& f = board.header().failure;
+  const int64_t patience = NowNs() + kWriterPatienceNs;
+  while (f.state.load(std::memory_order_acquire) != kReadable) {
+    if (NowNs() > patience) {
+      return absl::UnavailableError(
+          absl::StrCat("communicator ", NameText(board), " failed; the rank that found out died before it said why"));
+    }
+  }
+  const size_t size = std::min<size_t>(f.text_size, kFailureTextBytes);
+  return absl::Status(CodeOf(f.reason), Printable(f.text, size));
+}
+
+absl::Status DeadCommunicator(const Board& board) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("communicator ", NameText(board),
+                   " has failed and takes no more work until it is joined again; it failed with: ",
+                   FailureStatus(board).message()));
+}
+
+std::string RankText(const Board& board, int rank) {
+  return absl::StrCat("rank ", rank, " (pid ", board.row(rank).pid.load(std::memory_order_relaxed), ")");
+}
+
+std::string CallText(const Board& board, uint32_t channel, uint64_t seq, const PostBody& body) {
+  const int peer = static_cast<OpKind>(body.kind) == OpKind::kSend ? board.RankOf(channel, 1)
+                                                                    : board.RankOf(channel, 0);
+  return CallWords(body.kind, body.dtype, body.redop, body.root, peer, seq, body.count);
+}
+
+std::string LastCallText(const Board& board, int rank) {
+  const LastCall& last = board.last_call(rank);
+  const uint64_t seq = last.sequence.load(std::memory_order_relaxed);
+  if (seq == 0) return "";
+  const uint64_t words = last.words.load(std::memory_order_relaxed);
+  const int root_or_peer = static_cast<int16_t>(words >> 32);
+  return CallWords(words & 0xff, (words >> 8) & 0xff, (words >> 16) & 0xff, root_or_peer, root_or_peer, seq,
+                   last.count.load(std::memory_order_relaxed));
+}
+
+std::string NameText(const Board& board) {
+  const Header& h = board.header();
+  return absl::StrCat("'", Printable(h.name, ::strnlen(h.name, sizeof(h.name))), "'");
+}
+
+}  // namespace shunt::board

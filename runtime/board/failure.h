@@ -1,0 +1,36 @@
+// How a communicator dies: one record, written once by whoever first finds that an operation cannot
+// succeed, read by everybody.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "runtime/board/layout.h"
+
+namespace shunt::board {
+
+inline bool HasFailed(const Board& board) {
+  return board.header().failure.state.load(std::memory_order_acquire) != 0;
+}
+
+// Writes the record unless there is one, and rings every rank. The first caller's words stand.
+void RecordFailure(const Board& board, FailureReason reason, int rank, std::string_view text);
+
+// The failure as a status; OK if there is none. What it reads is hostile: bounded and made printable.
+absl::Status FailureStatus(const Board& board);
+// The same for somebody who knows that it has failed: waits for the record, whose writer may be about to write it.
+absl::Status AwaitFailure(const Board& board);
+// What a call gets that comes after the failure: FAILED_PRECONDITION with the first failure's words.
+absl::Status DeadCommunicator(const Board& board);
+
+// "rank 3 (pid 4242)".
+std::string RankText(const Board& board, int rank);
+// "all_reduce #12 float32 sum count 1024"; `channel` tells sends and receives their peer.
+std::string CallText(const Board& board, uint32_t channel, uint64_t seq, const PostBody& body);
+// The rank's last call in the same form; "" if it never called.
+std::string LastCallText(const Board& board, int rank);
+// "'name'"; bounded and printable.
+std::string NameText(const Board& board);
+
+}  // namespace shunt::board

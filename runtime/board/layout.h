@@ -1,0 +1,243 @@
+// The board: a small shared memory object in which the ranks of one communicator on one node meet. The
+// daemon makes it, its members map it, and every call of every rank is posted on it before any payload
+// takes any path.
+//
+//   header     failure record, rank table
+//   ranks      a line each: futex word to sleep on; another: the rank's last call
+//   channel 0  the collectives: all ranks take part, one sequence
+//   channel 1… an ordered pair of ranks each (send → receive), two participants, one sequence each
+//
+//   a channel  slots (a ring of kSlots operations):
+//     fate       one line: outcome of the operation, chunks done
+//     lanes      one line each: next chunk to claim
+//     posts      one line a participant: the call's signature and where its data lies
+//     progress   one line a participant: windows staged in and taken out (memory outside regions)
+//     payloads   two slots: a participant's small input and output
+//     tables     a participant's counts and displacements (all_to_all_v)
+//
+// All words in it are hostile to the daemon (any member may write anything) and trusted by no offset:
+// geometry follows from the world size alone, never from what the board says. Pages that nobody touched
+// cost nothing, so the sparse parts (pairs that never talk) are free.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace shunt::board {
+
+inline constexpr int kMaxLocalRanks = 128;
+inline constexpr size_t kLine = 64;
+inline constexpr uint32_t kMagic = 0x53484e54;  // "SHNT"
+inline constexpr uint32_t kVersion = 1;
+inline constexpr int kMaxLanes = 8;
+inline constexpr size_t kFailureTextBytes = 1536;
+// Payload that travels in the post's own cache line.
+inline constexpr size_t kLineInlineBytes = 32;
+// Payload that travels in a slot of the board; above it ranks read each other's regions.
+inline constexpr size_t kCollectiveInlineBytes = 16384;
+inline constexpr size_t kPairInlineBytes = 2048;
+// One window of a staging copy, input or output.
+inline constexpr size_t kStagingWindowBytes = 256 << 10;
+
+enum class FailureReason : uint32_t {
+  kNone = 0,
+  kMismatch,   // two ranks' calls differ
+  kAbsent,     // a rank did not call before the deadline
+  kStuck,      // all called, but a rank did not finish its part before the deadline
+  kRankDied,   // a rank's process is gone
+  kRankLeft,   // a rank left the communicator
+  kAborted,    // a rank aborted
+  kBadMemory,  // a post names memory that isn't there
+  kDaemonGone, // no shuntd any more
+};
+
+// Written once, by whoever first finds that an operation cannot succeed; then the communicator is dead.
+struct Failure {
+  std::atomic<uint32_t> state;  // 0 none, 1 being written, 2 readable
+  uint32_t reason;
+  int32_t rank;        // culprit, -1 unknown
+  uint32_t text_size;
+  char text[kFailureTextBytes];  // words for people, not terminated
+};
+
+struct RankRow {
+  std::atomic<int32_t> pid;
+  std::atomic<uint32_t> dead;  // 1: the daemon saw the process end; 2: the rank left
+  uint64_t session_id;
+  char name[48];
+};
+static_assert(sizeof(RankRow) == kLine);
+
+struct Header {
+  uint32_t magic;
+  uint32_t version;
+  int32_t world;
+  uint32_t pad;
+  uint64_t communicator_id;
+  uint64_t epoch;
+  char name[128];  // for messages
+  Failure failure;
+};
+
+struct alignas(kLine) Bell {
+  std::atomic<uint32_t> count;     // futex word: bumped to wake the rank's sleepers
+  std::atomic<uint32_t> sleeping;  // 1: somebody sleeps or is about to
+};
+
+// What a rank called last, for messages: its own line, so that writing it costs the hot path nothing.
+struct alignas(kLine) LastCall {
+  std::atomic<uint64_t> sequence;  // 0: it never called
+  std::atomic<uint64_t> count;
+  std::atomic<uint64_t> words;  // kind, dtype, redop (a byte each), root or peer (16 bits at bit 32)
+};
+
+// How a participant's buffer is reached.
+enum class Place : uint8_t {
+  kNone = 0,    // no buffer on this side
+  kRegion = 1,  // (region, offset)
+  kSlot = 2,    // the whole of it lies in the board's payload slot (or the post's own line)
+  kStaged = 3,  // windows of a staging region: (region, offset of the first of two windows)
+};
+
+enum PostFlags : uint8_t {
+  kServed = 1,         // the daemon was asked to see this operation through
+  kPriorComplete = 2,  // this rank had finished all its earlier operations of the channel
+};
+
+// word: sequence << 2 | state. A post is published by exchanging the word, and an absent rank's post is
+// sealed the same way: one of the two wins, so an operation has one outcome.
+enum PostState : uint64_t { kPosted = 1, kSealed = 2 };
+
+struct PostBody {
+  uint64_t count;
+  uint8_t kind, dtype, redop, flags;
+  uint8_t in_place_kind;  // Place
+  uint8_t out_place_kind;
+  int16_t root;
+  uint64_t scalar;
+  union {
+    struct {
+      uint64_t in_region, in_offset, out_region, out_offset;
+    } ref;
+    std::byte bytes[kLineInlineBytes];
+  };
+};
+
+struct alignas(kLine) Post {
+  std::atomic<uint64_t> word;
+  PostBody body;
+};
+static_assert(sizeof(PostBody) == 56 && sizeof(Post) == kLine);
+
+// outcome: sequence << 2 | 1 succeeded, 2 failed. done[w & 1]: see pass.h.
+struct alignas(kLine) Fate {
+  std::atomic<uint64_t> outcome;
+  std::atomic<uint64_t> done[2];
+};
+enum Outcome : uint64_t { kSucceeded = 1, kFailed = 2 };
+
+struct alignas(kLine) Lane {
+  std::atomic<uint64_t> next;
+};
+
+struct alignas(kLine) StageProgress {
+  std::atomic<uint64_t> staged_in;  // sequence (low 32 bits) << 32 | windows copied in
+  std::atomic<uint64_t> taken_out;  // sequence (low 32 bits) << 32 | windows copied out
+  std::atomic<uint64_t> working;    // the sequence while it holds chunks, else 0: names who is stuck
+};
+
+struct alignas(kLine) Retired {
+  std::atomic<uint64_t> sequence;
+};
+
+// One row of an all_to_all_v table, for one peer.
+struct VRow {
+  uint64_t send_count, send_displ, recv_count, recv_displ;  // elements
+};
+
+// Where things are in one channel. A view: plain pointers into the mapping, copied freely.
+class Channel {
+ public:
+  Channel() = default;
+  Channel(std::byte* base, uint32_t id, int participants, int slots, size_t inline_bytes, bool tables);
+
+  uint32_t id() const { return id_; }
+  int participants() const { return participants_; }
+  int slots() const { return slots_; }
+  int lanes() const { return lanes_; }
+  size_t inline_bytes() const { return inline_bytes_; }
+
+  Fate& fate(uint64_t seq) const { return At<Fate>(Slot(seq), 0); }
+  Lane& lane(uint64_t seq, int lane) const { return At<Lane>(Slot(seq), 1 + lane); }
+  Post& post(uint64_t seq, int p) const { return At<Post>(Slot(seq), 1 + lanes_ + p); }
+  StageProgress& progress(uint64_t seq, int p) const {
+    return At<StageProgress>(Slot(seq), 1 + lanes_ + participants_ + p);
+  }
+  Retired& retired(int p) const { return *reinterpret_cast<Retired*>(base_ + p * kLine); }
+  std::byte* payload_in(uint64_t seq, int p) const {
+    return payloads_ + ((seq & 1) * participants_ + p) * 2 * inline_bytes_;
+  }
+  std::byte* payload_out(uint64_t seq, int p) const { return payload_in(seq, p) + inline_bytes_; }
+  VRow* table(uint64_t seq, int p) const {
+    return reinterpret_cast<VRow*>(tables_) +
+           (static_cast<size_t>(seq % slots_) * participants_ + p) * participants_;
+  }
+
+  static size_t Bytes(int participants, int slots, size_t inline_bytes, bool tables);
+
+ private:
+  template <typename T>
+  T& At(std::byte* slot, int line) const {
+    return *reinterpret_cast<T*>(slot + line * kLine);
+  }
+  std::byte* Slot(uint64_t seq) const { return slot_base_ + (seq % slots_) * slot_bytes_; }
+
+  std::byte* base_ = nullptr;
+  std::byte* slot_base_ = nullptr;
+  std::byte* payloads_ = nullptr;
+  std::byte* tables_ = nullptr;
+  size_t slot_bytes_ = 0;
+  size_t inline_bytes_ = 0;
+  uint32_t id_ = 0;
+  int participants_ = 0;
+  int slots_ = 0;
+  int lanes_ = 0;
+};
+
+// A view of a mapped board. Does not own the mapping.
+class Board {
+ public:
+  Board() = default;
+  // `base` maps BytesFor(world) bytes.
+  Board(std::byte* base, int world) : base_(base), world_(world) {}
+
+  // Bytes of a board, a multiple of the page size. 1 <= world <= kMaxLocalRanks.
+  static size_t BytesFor(int world);
+  // Fills the header of a fresh, zeroed board.
+  void Initialize(uint64_t communicator_id, uint64_t epoch, const char* name);
+
+  int world() const { return world_; }
+  Header& header() const { return *reinterpret_cast<Header*>(base_); }
+  RankRow& row(int rank) const;
+  Bell& bell(int rank) const;
+  LastCall& last_call(int rank) const;
+  // id 0: collectives; otherwise PairChannel(source, destination).
+  Channel channel(uint32_t id) const;
+  uint32_t channel_count() const { return 1 + static_cast<uint32_t>(world_) * world_; }
+  uint32_t PairChannel(int source, int destination) const {
+    return 1 + static_cast<uint32_t>(source) * world_ + destination;
+  }
+  // The rank behind a channel's participant.
+  int RankOf(uint32_t channel, int participant) const {
+    if (channel == 0) return participant;
+    const int pair = static_cast<int>(channel - 1);
+    return participant == 0 ? pair / world_ : pair % world_;
+  }
+
+ private:
+  std::byte* base_ = nullptr;
+  int world_ = 0;
+};
+
+}  // namespace shunt::board

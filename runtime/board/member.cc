@@ -1,0 +1,409 @@
+#include "runtime/board/member.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/board/bell.h"
+#include "runtime/board/failure.h"
+#include "runtime/board/operation.h"
+#include "runtime/board/post.h"
+#include "runtime/core/clock.h"
+
+namespace shunt::board {
+namespace {
+
+// A sleeper looks up this often whether the daemon still lives.
+constexpr int64_t kDaemonCheckNs = 50'000'000;
+// Looking at the clock costs as much as several looks at a cache line.
+constexpr int kLooksPerClock = 32;
+constexpr uint32_t kChunksPerPoll = 1;
+// Ranks that fall far behind free their slots silently: look again this often.
+constexpr int64_t kRoomCheckNs = 100'000;
+
+inline void Relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  asm volatile("yield");
+#endif
+}
+
+// This rank's view of one channel; under the member's lock.
+struct ChannelState {
+  explicit ChannelState(const Channel& c) : channel(c) {}
+  Channel channel;
+  uint64_t next_seq = 1;
+  // Every participant has finished all operations up to here.
+  uint64_t all_retired = 0;
+  // Not yet retired, in sequence order; at most as many as the channel has slots. `op` is null once it has ended.
+  struct Entry {
+    uint64_t seq;
+    Operation* op;
+    bool served;
+  };
+  std::vector<Entry> in_flight;
+};
+
+}  // namespace
+
+struct Member::Impl {
+  Impl(Board b, int r, MemberHost* h, MemberOptions o)
+      : board(b), rank(r), host(h), options(o), collectives(b.channel(0)) {}
+
+  ChannelState& StateOf(const Call& call, int* participant);
+  uint64_t AllRetired(ChannelState& state);
+  absl::Status ChoosePlaces(ChannelState& state, Operation& op, bool async);
+  absl::Status ChooseSide(Operation& op, const void* buffer, uint64_t bytes, bool slot_allowed, uint8_t* place,
+                          uint64_t* region, uint64_t* offset);
+  absl::Status EnsureStaging();
+  absl::Status Post(Operation& op, ChannelState& state, bool async);
+  void Retire(Operation& op, ChannelState& state);
+  void DriveOthers();
+  bool WaitFor(Operation& op, int64_t give_up_ns);
+  void RetireEnded();
+  ChannelState& StateOf(const Operation& op);
+
+  Board board;
+  int rank;
+  MemberHost* host;
+  MemberOptions options;
+  std::mutex mu;
+  ChannelState collectives;
+  std::unordered_map<uint32_t, std::unique_ptr<ChannelState>> pairs;
+  std::vector<std::shared_ptr<Operation>> async;  // in flight, any channel
+  std::atomic<int> async_count{0};
+  MemberHost::Staging staging;
+  std::atomic<Operation*> staging_owner{nullptr};
+};
+
+ChannelState& Member::Impl::StateOf(const Call& call, int* participant) {
+  if (call.spec.kind != OpKind::kSend && call.spec.kind != OpKind::kRecv) {
+    *participant = rank;
+    return collectives;
+  }
+  const bool sends = call.spec.kind == OpKind::kSend;
+  *participant = sends ? 0 : 1;
+  const uint32_t id = sends ? board.PairChannel(rank, call.peer) : board.PairChannel(call.peer, rank);
+  // A rank may send to itself: the two ends have states of their own.
+  std::unique_ptr<ChannelState>& state = pairs[id * 2 + *participant];
+  if (state == nullptr) state = std::make_unique<ChannelState>(board.channel(id));
+  return *state;
+}
+
+ChannelState& Member::Impl::StateOf(const Operation& op) {
+  return op.channel().id() == 0 ? collectives : *pairs[op.channel().id() * 2 + op.participant()];
+}
+
+uint64_t Member::Impl::AllRetired(ChannelState& state) {
+  uint64_t least = ~0ull;
+  for (int p = 0; p < state.channel.participants(); ++p) {
+    least = std::min(least, state.channel.retired(p).sequence.load(std::memory_order_acquire));
+  }
+  state.all_retired = std::max(state.all_retired, least);
+  return state.all_retired;
+}
+
+absl::Status Member::Impl::EnsureStaging() {
+  if (staging.data != nullptr) return absl::OkStatus();
+  absl::StatusOr<MemberHost::Staging> made = host->AllocateStaging(4 * kStagingWindowBytes);
+  if (!made.ok()) return made.status();
+  staging = *made;
+  return absl::OkStatus();
+}
+
+absl::Status Member::Impl::ChooseSide(Operation& op, const void* buffer, uint64_t bytes, bool slot_allowed,
+                                      uint8_t* place, uint64_t* region, uint64_t* offset) {
+  *place = static_cast<uint8_t>(Place::kNone);
+  if (bytes == 0) return absl::OkStatus();
+  if (slot_allowed) {
+    *place = static_cast<uint8_t>(Place::kSlot);
+    return absl::OkStatus();
+  }
+  if (const RegionRef ref = host->Find(buffer, bytes); ref.region != 0) {
+    *place = static_cast<uint8_t>(Place::kRegion);
+    *region = ref.region;
+    *offset = ref.offset;
+    return absl::OkStatus();
+  }
+  if (absl::Status s = EnsureStaging(); !s.ok()) return s;
+  *place = static_cast<uint8_t>(Place::kStaged);
+  *region = staging.region;
+  *offset = region == &op.body.ref.in_region ? 0 : 2 * kStagingWindowBytes;
+  op.staging = staging.data;
+  op.staging_owner = &staging_owner;
+  return absl::OkStatus();
+}
+
+// Whether small payloads may use the board's slots, and where the buffers lie otherwise.
+absl::Status Member::Impl::ChoosePlaces(ChannelState& state, Operation& op, bool async) {
+  const Call& call = op.call();
+  PostBody& body = op.body;
+  FillSignature(call, &body);
+  const auto [in_bytes, out_bytes] = ExtentsOf(call, body, state.channel, op.participant());
+  // The same for all ranks: no kind has more than one block a rank on any rank.
+  const OpKind kind = call.spec.kind;
+  const bool one_block = kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kBroadcast ||
+                         state.channel.id() != 0;
+  const uint64_t most = body.count * SizeOf(call.spec.dtype) * (one_block ? 1 : state.channel.participants());
+  const bool small = kind != OpKind::kAllToAllV && most <= state.channel.inline_bytes();
+  // A slot takes its input at once, so everything before must be over. An asynchronous call on regions goes to the
+  // daemon, which can't reach this process's own memory: no slot either.
+  const bool slot = small && state.in_flight.empty() &&
+                    !(async && (in_bytes == 0 || host->Find(call.in, in_bytes).region != 0) &&
+                      (out_bytes == 0 || host->Find(call.out, out_bytes).region != 0));
+  if (absl::Status s = ChooseSide(op, call.in, in_bytes, slot, &body.in_place_kind, &body.ref.in_region,
+                                  &body.ref.in_offset);
+      !s.ok()) {
+    return s;
+  }
+  return ChooseSide(op, call.out, out_bytes, slot, &body.out_place_kind, &body.ref.out_region, &body.ref.out_offset);
+}
+
+absl::Status Member::Impl::Post(Operation& op, ChannelState& state, bool async) {
+  std::unique_lock<std::mutex> lock(mu);
+  // A slot's record is free once all have retired its last operation; a slot's payload (one of two) likewise.
+  while (true) {
+    if (HasFailed(board)) return DeadCommunicator(board);
+    RetireEnded();
+    const uint64_t seq = state.next_seq;
+    const uint64_t slots = static_cast<uint64_t>(state.channel.slots());
+    // Both bounds at once: 2 is never more than the number of slots.
+    const uint64_t need = state.in_flight.empty() ? 2 : slots;
+    if (seq <= need || state.all_retired >= seq - need || AllRetired(state) >= seq - need) break;
+    if (NowNs() > op.call().deadline_ns) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("communicator ", NameText(board), ": more than ", slots,
+                       " operations in flight, and the oldest did not end before the deadline"));
+    }
+    lock.unlock();
+    DriveOthers();
+    Sleep(board, rank, PrepareToSleep(board, rank), kRoomCheckNs);
+    lock.lock();
+  }
+  if (absl::Status s = ChoosePlaces(state, op, async); !s.ok()) return s;
+  const auto on_region = [](uint8_t place) {
+    return place == static_cast<uint8_t>(Place::kRegion) || place == static_cast<uint8_t>(Place::kNone);
+  };
+  uint8_t flags = state.in_flight.empty() ? kPriorComplete : 0;
+  const uint64_t seq = state.next_seq;
+  if (async && on_region(op.body.in_place_kind) && on_region(op.body.out_place_kind)) {
+    flags |= kServed;
+    if (absl::Status s = host->Notify(state.channel.id(), seq, true, op.call().deadline_ns); !s.ok()) return s;
+  }
+  ++state.next_seq;
+  state.in_flight.push_back({seq, &op, (flags & kServed) != 0});
+  if (!op.Post(seq, flags)) {
+    state.in_flight.pop_back();
+    return AwaitFailure(board);
+  }
+  return absl::OkStatus();
+}
+
+void Member::Impl::Retire(Operation& op, ChannelState& state) {
+  if (op.outcome().ok() && op.all_were_done_before()) {
+    state.all_retired = std::max(state.all_retired, op.seq() - 1);
+  }
+  auto& entries = state.in_flight;
+  for (ChannelState::Entry& entry : entries) {
+    if (entry.seq == op.seq()) entry.op = nullptr;
+  }
+  const auto first_alive =
+      std::find_if(entries.begin(), entries.end(), [](const ChannelState::Entry& e) { return e.op != nullptr; });
+  if (first_alive == entries.begin()) return;
+  const uint64_t retired = std::prev(first_alive)->seq;
+  entries.erase(entries.begin(), first_alive);
+  const int me = op.participant();
+  if (entries.empty()) {
+    state.channel.retired(me).sequence.store(retired, std::memory_order_release);
+    return;
+  }
+  // Later operations may have waited for this: on other ranks, and in the daemon.
+  state.channel.retired(me).sequence.store(retired, std::memory_order_seq_cst);
+  RingChannel(board, state.channel, rank);
+  if (entries.front().served) (void)host->Notify(state.channel.id(), entries.front().seq, false, 0);
+}
+
+// Retires asynchronous operations that have ended. Under the lock.
+void Member::Impl::RetireEnded() {
+  if (async_count.load(std::memory_order_relaxed) == 0) return;
+  for (size_t i = 0; i < async.size();) {
+    if (!async[i]->ended()) {
+      ++i;
+      continue;
+    }
+    const std::shared_ptr<Operation> op = std::move(async[i]);
+    async.erase(async.begin() + static_cast<std::ptrdiff_t>(i));
+    async_count.fetch_sub(1, std::memory_order_relaxed);
+    Retire(*op, StateOf(*op));
+  }
+}
+
+// Moves this rank's asynchronous operations, which others may be waiting for.
+void Member::Impl::DriveOthers() {
+  if (async_count.load(std::memory_order_relaxed) == 0) return;
+  std::vector<std::shared_ptr<Operation>> all;
+  {
+    std::lock_guard<std::mutex> lock(mu);
+    all = async;
+  }
+  bool ended = false;
+  for (const std::shared_ptr<Operation>& op : all) {
+    if (!op->TryEnter()) continue;
+    ended |= op->Drive(*host) == Operation::Step::kEnded;
+    op->Leave();
+  }
+  if (!ended) return;
+  std::lock_guard<std::mutex> lock(mu);
+  RetireEnded();
+}
+
+// Works and waits until the operation has ended (true) or `give_up_ns` has passed (false).
+bool Member::Impl::WaitFor(Operation& op, int64_t give_up_ns) {
+  const auto drive = [&] {
+    if (op.owner_driven) return op.Drive(*host);
+    if (op.ended()) return Operation::Step::kEnded;
+    if (!op.TryEnter()) return Operation::Step::kStalled;
+    const Operation::Step step = op.Drive(*host);
+    op.Leave();
+    return step;
+  };
+  const int64_t deadline = op.call().deadline_ns;
+  int64_t spin_until = 0;
+  while (true) {
+    Operation::Step step = drive();
+    for (int i = 0; step == Operation::Step::kStalled && i < kLooksPerClock; ++i) {
+      Relax();
+      step = drive();
+    }
+    if (step == Operation::Step::kEnded) return true;
+    if (step == Operation::Step::kMoved) {
+      spin_until = 0;
+      continue;
+    }
+    DriveOthers();
+    const int64_t now = NowNs();
+    if (now >= deadline) {
+      if (op.owner_driven || op.TryEnter()) {
+        step = op.Expire(*host);
+        if (!op.owner_driven) op.Leave();
+        if (step == Operation::Step::kEnded) return true;
+        continue;
+      }
+    }
+    if (now >= give_up_ns) return false;
+    if (spin_until == 0) spin_until = now + options.spin_ns;
+    if (now < spin_until) continue;
+
+    const uint32_t ticket = PrepareToSleep(board, rank);
+    if (drive() != Operation::Step::kStalled) continue;
+    if (HasFailed(board)) continue;
+    Sleep(board, rank, ticket, std::min({kDaemonCheckNs, std::max<int64_t>(1, deadline - now), std::max<int64_t>(1, give_up_ns - now)}));
+    if (NowNs() - now >= kDaemonCheckNs && host->DaemonGone()) {
+      RecordFailure(board, FailureReason::kDaemonGone, -1,
+                    absl::StrCat("communicator ", NameText(board), ": the daemon is gone; start shuntd and open a new session"));
+    }
+  }
+}
+
+Member::Member(Board board, int rank, MemberHost* host, MemberOptions options)
+    : impl_(std::make_unique<Impl>(board, rank, host, options)) {}
+
+Member::~Member() = default;
+
+int Member::rank() const { return impl_->rank; }
+int Member::world() const { return impl_->board.world(); }
+
+absl::Status Member::Run(const Call& call) {
+  Impl& m = *impl_;
+  int participant;
+  ChannelState* state;
+  {
+    std::lock_guard<std::mutex> lock(m.mu);
+    state = &m.StateOf(call, &participant);
+  }
+  Operation op(m.board, m.rank, call, state->channel, participant);
+  op.owner_driven = true;
+  op.started_ns = NowNs();
+  if (absl::Status s = m.Post(op, *state, false); !s.ok()) return s;
+  m.WaitFor(op, kNeverNs);
+  std::lock_guard<std::mutex> lock(m.mu);
+  m.Retire(op, *state);
+  return op.outcome();
+}
+
+absl::StatusOr<std::shared_ptr<Operation>> Member::Start(const Call& call) {
+  Impl& m = *impl_;
+  int participant;
+  ChannelState* state;
+  {
+    std::lock_guard<std::mutex> lock(m.mu);
+    state = &m.StateOf(call, &participant);
+  }
+  auto op = std::make_shared<Operation>(m.board, m.rank, call, state->channel, participant);
+  op->started_ns = NowNs();
+  if (absl::Status s = m.Post(*op, *state, true); !s.ok()) return s;
+  {
+    std::lock_guard<std::mutex> lock(m.mu);
+    m.async.push_back(op);
+    m.async_count.fetch_add(1, std::memory_order_relaxed);
+  }
+  // The first look tells the others if this rank was the last to come.
+  if (op->TryEnter()) {
+    op->Drive(*m.host, 0);
+    op->Leave();
+  }
+  return op;
+}
+
+bool Member::Poll(Operation& op, absl::Status* outcome) {
+  Impl& m = *impl_;
+  if (!op.ended() && op.TryEnter()) {
+    if (op.Drive(*m.host, kChunksPerPoll) == Operation::Step::kStalled && NowNs() >= op.call().deadline_ns) {
+      op.Expire(*m.host);
+    }
+    op.Leave();
+  }
+  if (!op.ended()) return false;
+  *outcome = op.outcome();
+  std::lock_guard<std::mutex> lock(m.mu);
+  m.RetireEnded();
+  return true;
+}
+
+bool Member::Wait(Operation& op, int64_t deadline_ns, absl::Status* outcome) {
+  if (!impl_->WaitFor(op, deadline_ns)) return false;
+  return Poll(op, outcome);
+}
+
+bool Member::ServedBy(const Operation& op, uint32_t* channel, uint64_t* seq) {
+  *channel = op.channel().id();
+  *seq = op.seq();
+  return op.served();
+}
+
+bool Member::Uses(uint64_t region, std::string* what) {
+  Impl& m = *impl_;
+  std::lock_guard<std::mutex> lock(m.mu);
+  m.RetireEnded();
+  const auto look = [&](const ChannelState& state) {
+    for (const ChannelState::Entry& entry : state.in_flight) {
+      if (entry.op == nullptr || entry.op->ended() || !entry.op->UsesRegion(region)) continue;
+      *what = entry.op->Text();
+      return true;
+    }
+    return false;
+  };
+  if (look(m.collectives)) return true;
+  return std::any_of(m.pairs.begin(), m.pairs.end(), [&](const auto& entry) { return look(*entry.second); });
+}
+
+void Member::Abort(std::string_view reason) {
+  const Board& board = impl_->board;
+  RecordFailure(board, FailureReason::kAborted, impl_->rank,
+                absl::StrCat("communicator ", NameText(board), " was aborted by ", RankText(board, impl_->rank), ": ",
+                             absl::string_view(reason.data(), reason.size())));
+}
+
+}  // namespace shunt::board

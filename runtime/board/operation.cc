@@ -1,0 +1,286 @@
+#include "runtime/board/operation.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/board/bell.h"
+#include "runtime/board/failure.h"
+#include "runtime/board/post.h"
+#include "runtime/core/clock.h"
+
+namespace shunt::board {
+namespace {
+
+// Between two looks at this rank's own staging copies, which the others wait for.
+constexpr uint32_t kStagedChunks = 4;
+
+std::string StuckText(const Board& board, const Channel& channel, uint64_t seq, int waiter, const PostBody& body,
+                      int64_t waited_ns, int* culprit) {
+  std::string text = absl::StrCat(CallText(board, channel.id(), seq, body), " on communicator ", NameText(board),
+                                  ": all ranks called, but it did not end within ", waited_ns / 1'000'000, " ms: ");
+  *culprit = -1;
+  for (int p = 0; p < channel.participants(); ++p) {
+    if (p == waiter || channel.progress(seq, p).working.load(std::memory_order_acquire) != seq) continue;
+    const int rank = board.RankOf(channel.id(), p);
+    absl::StrAppend(&text, *culprit < 0 ? "" : ", ", RankText(board, rank));
+    if (*culprit < 0) *culprit = rank;
+  }
+  absl::StrAppend(&text, *culprit < 0 ? "a rank is busy with an earlier operation, or stopped"
+                                      : " holds a part of the work and does not go on (is it stopped?)");
+  return text;
+}
+
+}  // namespace
+
+bool Operation::Post(uint64_t seq, uint8_t flags) {
+  seq_ = seq;
+  body.flags = flags;
+  if (body.in_place_kind == static_cast<uint8_t>(Place::kSlot)) {
+    const uint64_t bytes = ExtentsOf(call_, body, channel_, me_).in_bytes;
+    std::memcpy(InputInLine(body, bytes) ? body.bytes : channel_.payload_in(seq, me_), call_.in, bytes);
+  }
+  WriteTable(call_, channel_, seq, me_);
+  return WritePost(board_, channel_, seq, me_, body);
+}
+
+Operation::Step Operation::Drive(MemberHost& host, uint32_t max_chunks) {
+  if (ended()) return Step::kEnded;
+  switch (phase_) {
+    case Phase::kArriving:
+      return Arriving(host);
+    case Phase::kReady:
+      return Ready(host);
+    case Phase::kRunning:
+      return Running(host, max_chunks);
+  }
+  return Step::kStalled;
+}
+
+Operation::Step Operation::Arriving(MemberHost& host) {
+  const Arrival arrival = scan_.Check(channel_, seq_, me_, body);
+  const bool last_to_come = first_look_ && arrival == Arrival::kComplete;
+  first_look_ = false;
+  switch (arrival) {
+    case Arrival::kWaiting:
+      if (!HasFailed(board_)) return Step::kStalled;
+      // The communicator is dead; so is this operation, unless the others have come meanwhile.
+      return SealAbsent(channel_, seq_) ? Failed(FailureStatus(board_)) : Step::kMoved;
+    case Arrival::kSealed:
+      return Failed(AwaitFailure(board_));
+    case Arrival::kMismatch:
+      return Fail(FailureReason::kMismatch, -1,
+                  MismatchText(board_, channel_, seq_, me_, body, scan_.culprit()));
+    case Arrival::kComplete:
+      break;
+  }
+  const bool from_board = !scan_.off_board() && !ArrivalScan::OffBoard(body);
+  if (!from_board) phase_ = Phase::kReady;
+  if (last_to_come) {
+    // Everybody else may be asleep, and the daemon waits for news of what it serves.
+    RingChannel(board_, channel_, rank_);
+    if (AnyServed()) (void)host.Notify(channel_.id(), seq_, false, 0);
+  }
+  return from_board ? FinishFromBoard(host) : Step::kMoved;
+}
+
+Operation::Step Operation::FinishFromBoard(MemberHost&) {
+  const CollectiveSpec plan = SpecOf(channel_.id(), body);
+  const int n = channel_.participants();
+  const size_t element = SizeOf(plan.dtype);
+  if (plan.count == 0) return Succeed();
+  const auto input = [&](int p) -> const std::byte* {
+    const PostBody& theirs = p == me_ ? body : channel_.post(seq_, p).body;
+    const uint64_t bytes = InputBlocks(plan, n, p) * plan.count * element;
+    if (InputInLine(theirs, bytes)) return theirs.bytes;
+    return channel_.payload_in(seq_, p);
+  };
+  const uint32_t steps = StepCount(plan, n);
+  for (uint32_t i = 0; i < steps; ++i) {
+    const LocalStep step = StepAt(plan, n, i);
+    if (me_ < step.dst_first || me_ >= step.dst_first + step.dst_count) continue;
+    std::byte* out = call_.out + step.dst_block * plan.count * element;
+    const uint64_t at = step.src_block * plan.count * element;
+    if (!Reduces(plan.kind)) {
+      std::memcpy(out, input(step.src_first) + at, plan.count * element);
+      continue;
+    }
+    const std::byte* srcs[kMaxLocalRanks];
+    Scalar scalars[kMaxLocalRanks];
+    const bool premul = plan.redop == Redop::kPremulSum;
+    for (int p = 0; p < n; ++p) {
+      srcs[p] = input(p) + at;
+      if (premul) std::memcpy(scalars[p].bytes, p == me_ ? &body.scalar : &channel_.post(seq_, p).body.scalar, 8);
+    }
+    ReduceInto({plan.dtype, plan.redop, n, StorePolicy::kTemporal}, absl::MakeConstSpan(srcs, n),
+               absl::MakeConstSpan(scalars, premul ? n : 0), absl::MakeConstSpan(&out, 1), plan.count);
+  }
+  return Succeed();
+}
+
+bool Operation::PriorOperationsDone() const {
+  if ((scan_.flags_all() & body.flags & kPriorComplete) != 0) return true;
+  const uint64_t prior = seq_ - 1;
+  const bool prior_succeeded =
+      channel_.fate(prior).outcome.load(std::memory_order_acquire) == (prior << 2 | kSucceeded);
+  for (int p = 0; p < channel_.participants(); ++p) {
+    const PostBody& post = p == me_ ? body : channel_.post(seq_, p).body;
+    if ((post.flags & kPriorComplete) != 0) continue;
+    if (channel_.retired(p).sequence.load(std::memory_order_acquire) >= prior) continue;
+    const auto out = static_cast<Place>(channel_.post(prior, p).body.out_place_kind);
+    if (!prior_succeeded || (out != Place::kRegion && out != Place::kNone)) return false;
+  }
+  return true;
+}
+
+Operation::Step Operation::Ready(MemberHost& host) {
+  const uint64_t outcome = OutcomeSeen();
+  if (outcome == kFailed) return Failed(AwaitFailure(board_));
+  if (outcome == 0 && !PriorOperationsDone()) {
+    return HasFailed(board_) && DecideFailed() ? Failed(AwaitFailure(board_)) : Step::kStalled;
+  }
+  pass_.emplace();
+  if (absl::Status s = pass_->Build(board_, channel_, seq_, host); !s.ok()) {
+    if (!DecideFailed()) return Failed(s);
+    const auto reason = absl::IsFailedPrecondition(s) ? FailureReason::kMismatch : FailureReason::kBadMemory;
+    return Fail(reason, -1, std::string_view(s.message().data(), s.message().size()));
+  }
+  phase_ = Phase::kRunning;
+  return Step::kMoved;
+}
+
+uint64_t Operation::OutcomeSeen() const {
+  const uint64_t word = channel_.fate(seq_).outcome.load(std::memory_order_acquire);
+  return word >> 2 == seq_ ? word & 3 : 0;
+}
+
+Operation::Step Operation::Running(MemberHost& host, uint32_t max_chunks) {
+  std::atomic<uint64_t>& working = channel_.progress(seq_, me_).working;
+  bool moved = false;
+  uint64_t outcome = OutcomeSeen();
+  if (outcome == 0) {
+    if ((Staged(body.in_place_kind) || Staged(body.out_place_kind)) && !OpenStaging()) return Step::kStalled;
+    moved |= StageIn();
+    working.store(seq_, std::memory_order_relaxed);
+    const int first_lane = me_ * channel_.lanes() / channel_.participants();
+    moved |= pass_->Work(first_lane, pass_->staged() ? std::min(max_chunks, kStagedChunks) : max_chunks);
+    working.store(0, std::memory_order_release);
+    if (pass_->AllDone()) {
+      std::atomic<uint64_t>& word = channel_.fate(seq_).outcome;
+      uint64_t seen = word.load(std::memory_order_acquire);
+      if (seen >> 2 != seq_ &&
+          word.compare_exchange_strong(seen, seq_ << 2 | kSucceeded, std::memory_order_seq_cst)) {
+        RingChannel(board_, channel_, rank_);
+        if (AnyServed()) (void)host.Notify(channel_.id(), seq_, false, 0);
+      }
+    } else if (HasFailed(board_) && DecideFailed()) {
+      return Failed(FailureStatus(board_));
+    }
+    outcome = OutcomeSeen();
+  }
+  if (outcome == kFailed) return Failed(AwaitFailure(board_));
+  moved |= StageOut();
+  if (pass_->staged() && moved) RingChannel(board_, channel_, rank_);
+  if (outcome != kSucceeded) return moved ? Step::kMoved : Step::kStalled;
+  if (Staged(body.out_place_kind) && windows_out_ < pass_->windows()) return moved ? Step::kMoved : Step::kStalled;
+  if (body.out_place_kind == static_cast<uint8_t>(Place::kSlot)) {
+    const uint64_t blocks = OutputBlocks(pass_->spec(), channel_.participants(), me_);
+    std::memcpy(call_.out, channel_.payload_out(seq_, me_), blocks * pass_->spec().count * SizeOf(pass_->spec().dtype));
+  }
+  return Succeed();
+}
+
+bool Operation::OpenStaging() {
+  if (staging_owner->load(std::memory_order_acquire) == this) return true;
+  Operation* nobody = nullptr;
+  if (!staging_owner->compare_exchange_strong(nobody, this, std::memory_order_acq_rel)) return false;
+  // Until this is seen, nobody writes a result into the staging buffer.
+  channel_.progress(seq_, me_).taken_out.store(seq_ << 32, std::memory_order_seq_cst);
+  return true;
+}
+
+bool Operation::StageIn() {
+  if (!Staged(body.in_place_kind) || windows_in_ >= pass_->windows()) return false;
+  // A window's buffer is free once the window two before it has been reduced.
+  if (windows_in_ >= 2 && !pass_->WindowDone(windows_in_ - 2)) return false;
+  const uint32_t blocks = pass_->spec().kind == OpKind::kAllToAllV
+                              ? channel_.participants()
+                              : InputBlocks(pass_->spec(), channel_.participants(), me_);
+  WindowCopy{*pass_, me_, call_.in, call_.out, staging}.In(windows_in_, blocks);
+  ++windows_in_;
+  channel_.progress(seq_, me_).staged_in.store(seq_ << 32 | windows_in_, std::memory_order_seq_cst);
+  return true;
+}
+
+bool Operation::StageOut() {
+  if (!Staged(body.out_place_kind) || windows_out_ >= pass_->windows()) return false;
+  if (!pass_->WindowDone(windows_out_)) return false;
+  const uint32_t blocks = pass_->spec().kind == OpKind::kAllToAllV
+                              ? channel_.participants()
+                              : OutputBlocks(pass_->spec(), channel_.participants(), me_);
+  WindowCopy{*pass_, me_, call_.in, call_.out, staging}.Out(windows_out_, blocks);
+  ++windows_out_;
+  channel_.progress(seq_, me_).taken_out.store(seq_ << 32 | windows_out_, std::memory_order_seq_cst);
+  return true;
+}
+
+bool Operation::DecideFailed() {
+  if (SealAbsent(channel_, seq_)) return true;
+  if (FindMismatch(channel_, seq_, me_, body) >= 0) return true;
+  if (phase_ == Phase::kArriving) {
+    // All have come with the same call: from the board, that is success.
+    if (scan_.Check(channel_, seq_, me_, body) != Arrival::kComplete) return true;
+    if (!scan_.off_board() && !ArrivalScan::OffBoard(body)) return false;
+  }
+  std::atomic<uint64_t>& word = channel_.fate(seq_).outcome;
+  uint64_t seen = word.load(std::memory_order_acquire);
+  while (seen >> 2 != seq_) {
+    if (word.compare_exchange_weak(seen, seq_ << 2 | kFailed, std::memory_order_seq_cst)) return true;
+  }
+  return (seen & 3) == kFailed;
+}
+
+Operation::Step Operation::Fail(FailureReason reason, int rank, std::string_view text) {
+  if (!DecideFailed()) return Step::kMoved;
+  RecordFailure(board_, reason, rank, text);
+  return Failed(FailureStatus(board_));
+}
+
+Operation::Step Operation::Expire(MemberHost& host) {
+  // The last chance: it may have ended while nobody looked.
+  if (const Step step = Drive(host); step == Step::kEnded) return step;
+  const int64_t waited = NowNs() - started_ns;
+  const int mismatch = FindMismatch(channel_, seq_, me_, body);
+  if (mismatch >= 0) return Fail(FailureReason::kMismatch, -1, MismatchText(board_, channel_, seq_, me_, body, mismatch));
+  int culprit = -1;
+  if (SealAbsent(channel_, seq_)) {
+    const std::string text = AbsentText(board_, channel_, seq_, me_, body, waited, &culprit);
+    return Fail(FailureReason::kAbsent, culprit, text);
+  }
+  const std::string text = StuckText(board_, channel_, seq_, me_, body, waited, &culprit);
+  return Fail(FailureReason::kStuck, culprit, text);
+}
+
+Operation::Step Operation::Succeed() {
+  if (staging_owner != nullptr && staging_owner->load(std::memory_order_relaxed) == this) {
+    staging_owner->store(nullptr, std::memory_order_release);
+  }
+  ended_.store(true, std::memory_order_release);
+  return Step::kEnded;
+}
+
+Operation::Step Operation::Failed(absl::Status status) {
+  outcome_ = std::move(status);
+  return Succeed();
+}
+
+bool Operation::UsesRegion(uint64_t region) const {
+  return (body.in_place_kind == static_cast<uint8_t>(Place::kRegion) && body.ref.in_region == region) ||
+         (body.out_place_kind == static_cast<uint8_t>(Place::kRegion) && body.ref.out_region == region);
+}
+
+std::string Operation::Text() const {
+  return absl::StrCat(CallText(board_, channel_.id(), seq_, body), " on communicator ", NameText(board_));
+}
+
+}  // namespace shunt::board

@@ -1,0 +1,97 @@
+// One rank's call in flight: a small state machine, driven by whoever waits. Internal to member.cc.
+//
+//   arriving ──all posts on the board──────────────────────────────► finish from the board
+//      │
+//      └─some buffer off the board─► ready ─earlier operations done─► running ─► all chunks done ─► finish
+//
+// Any state may end in failure; arrival.h and Fate say who decides that.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "runtime/board/arrival.h"
+#include "runtime/board/layout.h"
+#include "runtime/board/member.h"
+#include "runtime/board/pass.h"
+
+namespace shunt::board {
+
+class Operation {
+ public:
+  Operation(const Board& board, int rank, const Call& call, const Channel& channel, int participant)
+      : board_(board), channel_(channel), call_(call), rank_(rank), me_(participant) {}
+  Operation(const Operation&) = delete;
+
+  enum class Step { kStalled, kMoved, kEnded };
+  // Does what can be done now, at most `max_chunks` of the pass; never blocks. One thread at a time (see TryEnter).
+  Step Drive(MemberHost& host, uint32_t max_chunks = ~0u);
+  // The deadline has passed: ends the operation, unless it has just succeeded.
+  Step Expire(MemberHost& host);
+  // The operation can't go on; `text` goes into the failure record unless there is one.
+  Step Fail(FailureReason reason, int rank, std::string_view text);
+
+  // Writes the post (its places are chosen) and publishes it; false if the operation has failed before.
+  bool Post(uint64_t seq, uint8_t flags);
+
+  bool TryEnter() { return !busy_.exchange(true, std::memory_order_acquire); }
+  void Leave() { busy_.store(false, std::memory_order_release); }
+
+  bool ended() const { return ended_.load(std::memory_order_acquire); }
+  const absl::Status& outcome() const { return outcome_; }
+  bool served() const { return (body.flags & kServed) != 0; }
+  const Channel& channel() const { return channel_; }
+  uint64_t seq() const { return seq_; }
+  const Call& call() const { return call_; }
+  int participant() const { return me_; }
+  // After success: every participant had finished its earlier operations when it posted.
+  bool all_were_done_before() const { return (scan_.flags_all() & body.flags & kPriorComplete) != 0; }
+  bool UsesRegion(uint64_t region) const;
+  std::string Text() const;
+
+  PostBody body{};               // places and references: set by the member before Post
+  std::byte* staging = nullptr;  // of the member; set if a side is kStaged
+  std::atomic<Operation*>* staging_owner = nullptr;  // one operation at a time may use it
+  bool owner_driven = false;     // only the thread that runs it may drive it
+  int64_t started_ns = 0;
+  std::shared_ptr<Operation> keep_alive;  // of an asynchronous one while it is in flight
+
+ private:
+  Step Arriving(MemberHost& host);
+  Step Ready(MemberHost& host);
+  Step Running(MemberHost& host, uint32_t max_chunks);
+  Step FinishFromBoard(MemberHost& host);
+  Step Succeed();
+  Step Failed(absl::Status status);
+  // Decides the operation's fate as failed; true if it is, false if it has succeeded.
+  bool DecideFailed();
+  bool PriorOperationsDone() const;
+  bool StageIn();
+  bool StageOut();
+  bool OpenStaging();
+  bool Staged(uint8_t kind) const { return kind == static_cast<uint8_t>(Place::kStaged); }
+  uint64_t OutcomeSeen() const;
+  bool AnyServed() const { return ((scan_.flags_any() | body.flags) & kServed) != 0; }
+
+  enum class Phase : uint8_t { kArriving, kReady, kRunning };
+
+  Board board_;
+  Channel channel_;
+  Call call_;
+  uint64_t seq_ = 0;
+  int rank_;
+  int me_;
+  Phase phase_ = Phase::kArriving;
+  bool first_look_ = true;
+  ArrivalScan scan_;
+  std::optional<Pass> pass_;
+  uint32_t windows_in_ = 0;
+  uint32_t windows_out_ = 0;
+  absl::Status outcome_;
+  std::atomic<bool> busy_{false};
+  std::atomic<bool> ended_{false};
+};
+
+}  // namespace shunt::board

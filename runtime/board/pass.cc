@@ -1,0 +1,362 @@
+#include "runtime/board/pass.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/board/arrival.h"
+#include "runtime/board/failure.h"
+
+namespace shunt::board {
+namespace {
+
+// A claim costs two cache-line transfers, so chunks are long beside that; and short beside the cache, so that
+// the ranks' streams of one chunk stay in it.
+constexpr size_t kMinChunkBytes = 16 << 10;
+constexpr size_t kMaxChunkBytes = 128 << 10;
+constexpr uint64_t kChunksPerLane = 8;
+constexpr uint64_t kMaxChunks = 60'000;
+// Outputs beyond this many bytes bypass the caches.
+constexpr uint64_t kStreamingBytes = 24ull << 20;
+constexpr uint64_t kWindowAlign = 64;
+
+// Claim and count words: sequence (24 bits), window (20), number (20).
+constexpr int kFieldBits = 20;
+constexpr uint64_t kFieldMask = (1u << kFieldBits) - 1;
+constexpr uint64_t kTagMask = (1u << 24) - 1;
+
+constexpr uint64_t Pack(uint64_t seq, uint32_t window, uint32_t number) {
+  return (seq & kTagMask) << (2 * kFieldBits) | static_cast<uint64_t>(window) << kFieldBits | number;
+}
+constexpr uint64_t Tag(uint64_t word) { return word >> (2 * kFieldBits); }
+constexpr uint32_t Window(uint64_t word) { return word >> kFieldBits & kFieldMask; }
+constexpr uint32_t Number(uint64_t word) { return word & kFieldMask; }
+
+// True if a word's tag belongs to an operation after `seq`: this one is long over.
+bool Newer(uint64_t word, uint64_t seq) {
+  const uint32_t ahead = (Tag(word) - seq) & kTagMask;
+  return ahead != 0 && ahead < (kTagMask >> 1) && word != 0;
+}
+
+uint64_t ExtentElements(const VRow* rows, int n, bool in) {
+  uint64_t extent = 0;
+  for (int i = 0; i < n; ++i) {
+    const uint64_t count = in ? rows[i].send_count : rows[i].recv_count;
+    const uint64_t displ = in ? rows[i].send_displ : rows[i].recv_displ;
+    uint64_t end;
+    if (count == 0) continue;
+    if (__builtin_add_overflow(count, displ, &end) || end > (1ull << 58)) return ~0ull;
+    extent = std::max(extent, end);
+  }
+  return extent;
+}
+
+}  // namespace
+
+absl::Status Pass::Build(const Board& board, const Channel& channel, uint64_t seq, RegionResolver& resolver) {
+  channel_ = channel;
+  seq_ = seq;
+  participants_ = channel.participants();
+  lanes_ = channel.lanes();
+  posts_.resize(participants_);
+  buffers_.resize(participants_);
+  for (int p = 0; p < participants_; ++p) posts_[p] = channel.post(seq, p).body;
+  for (int p = 1; p < participants_; ++p) {
+    if (!SameCall(channel.id(), posts_[0], posts_[p])) {
+      return absl::FailedPreconditionError(MismatchText(board, channel, seq, 0, posts_[0], p));
+    }
+  }
+  spec_ = SpecOf(channel.id(), posts_[0]);
+  if (absl::Status s = ValidateSpec(spec_, participants_); !s.ok()) return s;
+  element_bytes_ = SizeOf(spec_.dtype);
+  elements_ = spec_.count;
+  if (spec_.kind == OpKind::kAllToAllV) {
+    const size_t rows = static_cast<size_t>(participants_) * participants_;
+    tables_.assign(channel.table(seq, 0), channel.table(seq, 0) + rows);
+    if (absl::Status s = CheckTables(board); !s.ok()) return s;
+    elements_ = 0;
+    for (const VRow& row : tables_) elements_ = std::max(elements_, row.send_count);
+  }
+  for (int p = 0; p < participants_; ++p) {
+    if (absl::Status s = Locate(board, p, resolver); !s.ok()) return s;
+  }
+  if (spec_.redop == Redop::kPremulSum && Reduces(spec_.kind)) {
+    scalars_.resize(participants_);
+    for (int p = 0; p < participants_; ++p) std::memcpy(scalars_[p].bytes, &posts_[p].scalar, 8);
+  }
+  CutIntoChunks();
+  if (windows_ > kFieldMask) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        CallText(board, channel.id(), seq, posts_[0]), " is too long for memory outside regions: it takes ", windows_,
+        " staging windows, at most ", kFieldMask, " are supported"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Pass::CheckTables(const Board& board) const {
+  for (int i = 0; i < participants_; ++i) {
+    for (int j = 0; j < participants_; ++j) {
+      const uint64_t sent = row(i)[j].send_count;
+      const uint64_t received = row(j)[i].recv_count;
+      if (sent != received) {
+        return absl::FailedPreconditionError(absl::StrCat(
+            "all_to_all_v #", seq_, " on communicator ", NameText(board), ": ", RankText(board, i), " sends ", sent,
+            " elements to ", RankText(board, j), ", which expects ", received));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Pass::Locate(const Board& board, int p, RegionResolver& resolver) {
+  const PostBody& body = posts_[p];
+  const int rank = board.RankOf(channel_.id(), p);
+  uint64_t in_elements, out_elements;
+  if (spec_.kind == OpKind::kAllToAllV) {
+    in_elements = ExtentElements(row(p), participants_, true);
+    out_elements = ExtentElements(row(p), participants_, false);
+  } else {
+    in_elements = InputBlocks(spec_, participants_, p) * spec_.count;
+    out_elements = OutputBlocks(spec_, participants_, p) * spec_.count;
+  }
+  const auto find = [&](Place place, uint64_t region, uint64_t offset, uint64_t elements, std::byte* slot,
+                        Side* side, const char* what) -> absl::Status {
+    side->place = place;
+    if (elements == 0) return absl::OkStatus();
+    const uint64_t bytes = elements * element_bytes_;
+    switch (place) {
+      case Place::kSlot:
+        if (spec_.kind != OpKind::kAllToAllV && bytes <= channel_.inline_bytes()) side->base = slot;
+        break;
+      case Place::kRegion:
+        if (elements <= (1ull << 58)) side->base = resolver.Resolve(rank, region, offset, bytes);
+        break;
+      case Place::kStaged:
+        staged_ = true;
+        side->base = resolver.Resolve(rank, region, offset, 2 * kStagingWindowBytes);
+        break;
+      case Place::kNone:
+        break;
+    }
+    if (side->base != nullptr) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        CallText(board, channel_.id(), seq_, body), " on communicator ", NameText(board), ": ", RankText(board, rank),
+        " gave no valid ", what, ": region ", region, ", offset ", offset, ", ", elements, " elements of ",
+        element_bytes_, " bytes"));
+  };
+  std::byte* slot_in = InputInLine(body, in_elements * element_bytes_) ? channel_.post(seq_, p).body.bytes
+                                                                       : channel_.payload_in(seq_, p);
+  Buffers& b = buffers_[p];
+  if (absl::Status s = find(static_cast<Place>(body.in_place_kind), body.ref.in_region, body.ref.in_offset,
+                            in_elements, slot_in, &b.in, "input");
+      !s.ok()) {
+    return s;
+  }
+  return find(static_cast<Place>(body.out_place_kind), body.ref.out_region, body.ref.out_offset, out_elements,
+              channel_.payload_out(seq_, p), &b.out, "output");
+}
+
+void Pass::CutIntoChunks() {
+  steps_ = StepCount(spec_, participants_);
+  if (elements_ == 0) steps_ = 0;
+  window_elements_ = elements_;
+  if (staged_) {
+    uint64_t blocks = 1;
+    for (int p = 0; p < participants_; ++p) {
+      blocks = std::max<uint64_t>({blocks, InputBlocks(spec_, participants_, p), OutputBlocks(spec_, participants_, p)});
+    }
+    if (spec_.kind == OpKind::kAllToAllV) blocks = participants_;
+    const uint64_t fit = kStagingWindowBytes / (blocks * element_bytes_) / kWindowAlign * kWindowAlign;
+    window_elements_ = std::min(elements_, std::max(fit, kWindowAlign));
+  }
+  windows_ = steps_ == 0 ? 0 : static_cast<uint32_t>((elements_ + window_elements_ - 1) / window_elements_);
+  if (steps_ == 0) return;
+
+  const uint64_t step_bytes = window_elements_ * element_bytes_;
+  const uint64_t window_bytes = step_bytes * steps_;
+  const uint64_t wanted = std::clamp<uint64_t>(window_bytes / (lanes_ * kChunksPerLane), kMinChunkBytes, kMaxChunkBytes);
+  uint64_t per_step = std::max<uint64_t>(1, (step_bytes + wanted - 1) / wanted);
+  per_step = std::min(per_step, std::max<uint64_t>(1, kMaxChunks / steps_));
+  chunk_elements_ = (window_elements_ + per_step - 1) / per_step;
+  // Whole cache lines, so that two workers never write one line.
+  chunk_elements_ = (chunk_elements_ + kWindowAlign - 1) / kWindowAlign * kWindowAlign;
+  chunks_per_step_ = static_cast<uint32_t>((window_elements_ + chunk_elements_ - 1) / chunk_elements_);
+  chunks_ = steps_ * chunks_per_step_;
+
+  const LocalStep first = StepAt(spec_, participants_, 0);
+  const uint64_t written = elements_ * element_bytes_ * steps_ * first.dst_count;
+  store_ = !staged_ && written >= kStreamingBytes ? StorePolicy::kStreaming : StorePolicy::kTemporal;
+}
+
+uint64_t Pass::WindowLength(uint32_t window) const {
+  return std::min(window_elements_, elements_ - WindowBegin(window));
+}
+
+bool Pass::WindowReady(uint32_t window) const {
+  if (!staged_) return true;
+  const uint64_t tag = seq_ << 32;
+  for (int p = 0; p < participants_; ++p) {
+    const StageProgress& progress = channel_.progress(seq_, p);
+    if (buffers_[p].in.place == Place::kStaged) {
+      const uint64_t in = progress.staged_in.load(std::memory_order_acquire);
+      if ((in >> 32 << 32) != tag || (in & 0xffffffff) <= window) return false;
+    }
+    if (buffers_[p].out.place == Place::kStaged) {
+      const uint64_t out = progress.taken_out.load(std::memory_order_acquire);
+      if ((out >> 32 << 32) != tag || (out & 0xffffffff) + 2 <= window) return false;
+    }
+  }
+  return true;
+}
+
+bool Pass::Claim(int lane, uint32_t* window, uint32_t* chunk) {
+  std::atomic<uint64_t>& word = channel_.lane(seq_, lane).next;
+  uint64_t seen = word.load(std::memory_order_acquire);
+  while (true) {
+    uint32_t w = 0, c = 0;
+    if (Tag(seen) == (seq_ & kTagMask)) {
+      w = Window(seen);
+      c = Number(seen);
+    } else if (Newer(seen, seq_)) {
+      return false;
+    }
+    const uint32_t in_lane = LaneBegin(lane + 1) - LaneBegin(lane);
+    if (c >= in_lane) {
+      ++w;
+      c = 0;
+    }
+    if (in_lane == 0 || w >= windows_ || !WindowReady(w)) return false;
+    // Window w - 2 lies in the same staging buffers: none of its chunks may still be in the works.
+    if (w >= 2 && !WindowDone(w - 2)) return false;
+    if (word.compare_exchange_weak(seen, Pack(seq_, w, c + 1), std::memory_order_acq_rel)) {
+      *window = w;
+      *chunk = LaneBegin(lane) + c;
+      return true;
+    }
+  }
+}
+
+void Pass::AddDone(uint32_t window, uint32_t chunks) {
+  std::atomic<uint64_t>& word = channel_.fate(seq_).done[window & 1];
+  uint64_t seen = word.load(std::memory_order_relaxed);
+  uint64_t next;
+  do {
+    const bool same = Tag(seen) == (seq_ & kTagMask) && Window(seen) == window && seen != 0;
+    next = Pack(seq_, window, (same ? Number(seen) : 0) + chunks);
+  } while (!word.compare_exchange_weak(seen, next, std::memory_order_acq_rel));
+}
+
+bool Pass::WindowDone(uint32_t window) const {
+  const uint64_t seen = channel_.fate(seq_).done[window & 1].load(std::memory_order_acquire);
+  if (Newer(seen, seq_)) return true;
+  if (Tag(seen) != (seq_ & kTagMask)) return false;
+  return Window(seen) > window || (Window(seen) == window && Number(seen) >= chunks_);
+}
+
+bool Pass::AllDone() const {
+  if (windows_ == 0) return true;
+  return WindowDone(windows_ - 1) && (windows_ < 2 || WindowDone(windows_ - 2));
+}
+
+bool Pass::Work(int first_lane, uint32_t max_chunks) {
+  uint32_t ran = 0;
+  for (int i = 0; i < lanes_ && ran < max_chunks; ++i) {
+    const int lane = (first_lane + i) % lanes_;
+    uint32_t window, chunk, current = 0, unreported = 0;
+    while (ran < max_chunks && Claim(lane, &window, &chunk)) {
+      if (unreported != 0 && window != current) {
+        AddDone(current, unreported);
+        unreported = 0;
+      }
+      current = window;
+      Run(window, chunk);
+      ++unreported;
+      ++ran;
+    }
+    if (unreported != 0) AddDone(current, unreported);
+  }
+  return ran != 0;
+}
+
+std::byte* Pass::Address(const Side& side, uint64_t block_begin, uint32_t block, uint32_t window,
+                         uint64_t element) const {
+  if (side.place == Place::kStaged) {
+    return side.base + (window & 1) * kStagingWindowBytes + (block * window_elements_ + element) * element_bytes_;
+  }
+  return side.base + (block_begin + WindowBegin(window) + element) * element_bytes_;
+}
+
+void Pass::Run(uint32_t window, uint32_t chunk) const {
+  const LocalStep step = StepAt(spec_, participants_, chunk / chunks_per_step_);
+  const uint64_t begin = chunk % chunks_per_step_ * chunk_elements_;
+  uint64_t block_elements = WindowLength(window);
+  const bool v = spec_.kind == OpKind::kAllToAllV;
+  if (v) {
+    const uint64_t sent = row(step.src_first)[step.dst_first].send_count;
+    block_elements = sent > WindowBegin(window) ? std::min(sent - WindowBegin(window), window_elements_) : 0;
+  }
+  if (begin >= block_elements) return;
+  const uint64_t count = std::min(chunk_elements_, block_elements - begin);
+
+  const std::byte* srcs[kMaxLocalRanks];
+  std::byte* dsts[kMaxLocalRanks];
+  for (int i = 0; i < step.src_count; ++i) {
+    const int p = step.src_first + i;
+    const uint64_t at = v ? row(p)[step.dst_first].send_displ : step.src_block * spec_.count;
+    srcs[i] = Address(buffers_[p].in, at, step.src_block, window, begin);
+  }
+  for (int i = 0; i < step.dst_count; ++i) {
+    const int p = step.dst_first + i;
+    const uint64_t at = v ? row(p)[step.src_first].recv_displ : step.dst_block * spec_.count;
+    dsts[i] = Address(buffers_[p].out, at, step.dst_block, window, begin);
+  }
+  if (Reduces(spec_.kind)) {
+    const ReduceSpec reduce{spec_.dtype, spec_.redop, participants_, store_};
+    ReduceInto(reduce, absl::MakeConstSpan(srcs, step.src_count), scalars_, absl::MakeConstSpan(dsts, step.dst_count),
+               count);
+  } else {
+    CopyInto(srcs[0], absl::MakeConstSpan(dsts, step.dst_count), count * element_bytes_, store_);
+  }
+}
+
+namespace {
+
+// Elements and place of one block of a window in a participant's own buffer.
+struct BlockRange {
+  uint64_t begin;
+  uint64_t count;
+};
+
+BlockRange RangeOf(const Pass& pass, int participant, uint32_t window, uint32_t block, bool in) {
+  if (pass.spec().kind != OpKind::kAllToAllV) {
+    return {block * pass.spec().count + pass.WindowBegin(window), pass.WindowLength(window)};
+  }
+  const VRow& row = pass.row(participant)[block];
+  const uint64_t total = in ? row.send_count : row.recv_count;
+  const uint64_t displ = in ? row.send_displ : row.recv_displ;
+  const uint64_t begin = pass.WindowBegin(window);
+  if (total <= begin) return {0, 0};
+  return {displ + begin, std::min(total - begin, pass.window_elements())};
+}
+
+}  // namespace
+
+void WindowCopy::In(uint32_t window, uint32_t blocks) const {
+  const size_t size = SizeOf(pass.spec().dtype);
+  std::byte* to = staging + (window & 1) * kStagingWindowBytes;
+  for (uint32_t b = 0; b < blocks; ++b) {
+    const BlockRange r = RangeOf(pass, participant, window, b, true);
+    if (r.count != 0) std::memcpy(to + b * pass.window_elements() * size, in + r.begin * size, r.count * size);
+  }
+}
+
+void WindowCopy::Out(uint32_t window, uint32_t blocks) const {
+  const size_t size = SizeOf(pass.spec().dtype);
+  const std::byte* from = staging + (2 + (window & 1)) * kStagingWindowBytes;
+  for (uint32_t b = 0; b < blocks; ++b) {
+    const BlockRange r = RangeOf(pass, participant, window, b, false);
+    if (r.count != 0) std::memcpy(out + r.begin * size, from + b * pass.window_elements() * size, r.count * size);
+  }
+}
+
+}  // namespace shunt::board

@@ -1,0 +1,102 @@
+// The one pass over all participants' memory, cut into chunks that any waiting rank and any daemon worker may
+// claim. One Pass is one process's view of one operation; the claims and counts are shared on the board.
+//
+// An operation whose buffers all lie in regions has one window. Where some rank stages memory from outside
+// regions, the element range of every block is cut into windows that fit the staging buffers; two windows are in
+// the works at a time, and a window may run once every stager has copied its part in (and has taken the window
+// before the last one out).
+//
+// Claims: each lane (a slice of a window's chunks) has a word (sequence, window, next chunk) that only moves
+// forward by compare-and-swap, so a late worker of an old operation can never take a chunk of a new one. Workers
+// start on lanes of their own, for the caches, and help on the others after.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "runtime/board/layout.h"
+#include "runtime/board/member.h"
+
+namespace shunt::board {
+
+class Pass {
+ public:
+  // A copy of what was posted, taken once, so that nobody can change it after it was checked.
+  using Posts = absl::InlinedVector<PostBody, 8>;
+
+  // Reads the posts of a complete operation (and the tables of an all_to_all_v), checks them and finds all memory.
+  // INVALID_ARGUMENT names the rank whose post is bad, FAILED_PRECONDITION the pair of ranks whose counts differ.
+  absl::Status Build(const Board& board, const Channel& channel, uint64_t seq, RegionResolver& resolver);
+
+  // Runs chunks, starting with lane `first_lane`, until none can be claimed at present or `max_chunks` have run.
+  // True if it ran any.
+  bool Work(int first_lane, uint32_t max_chunks = ~0u);
+  bool AllDone() const;
+  bool WindowDone(uint32_t window) const;
+
+  bool staged() const { return staged_; }
+  uint32_t windows() const { return windows_; }
+  // Where the elements of `window` lie in participant p's buffers, for its staging copies.
+  uint64_t window_elements() const { return window_elements_; }
+  uint64_t WindowBegin(uint32_t window) const { return window * window_elements_; }
+  uint64_t WindowLength(uint32_t window) const;
+  const PostBody& post(int p) const { return posts_[p]; }
+  const CollectiveSpec& spec() const { return spec_; }
+  const VRow* row(int p) const { return tables_.data() + static_cast<size_t>(p) * participants_; }
+
+ private:
+  struct Side {
+    std::byte* base = nullptr;
+    Place place = Place::kNone;
+  };
+  struct Buffers {
+    Side in, out;
+  };
+
+  absl::Status Locate(const Board& board, int p, RegionResolver& resolver);
+  absl::Status CheckTables(const Board& board) const;
+  void CutIntoChunks();
+  bool WindowReady(uint32_t window) const;
+  bool Claim(int lane, uint32_t* window, uint32_t* chunk);
+  void AddDone(uint32_t window, uint32_t chunks);
+  void Run(uint32_t window, uint32_t chunk) const;
+  std::byte* Address(const Side& side, uint64_t block_begin, uint32_t block, uint32_t window, uint64_t element) const;
+  uint32_t LaneBegin(int lane) const {
+    return static_cast<uint32_t>(static_cast<uint64_t>(chunks_) * lane / lanes_);
+  }
+
+  Channel channel_;
+  uint64_t seq_ = 0;
+  int participants_ = 0;
+  int lanes_ = 1;
+  CollectiveSpec spec_{};
+  Posts posts_;
+  absl::InlinedVector<Buffers, 8> buffers_;
+  absl::InlinedVector<Scalar, 8> scalars_;
+  absl::InlinedVector<VRow, 1> tables_;  // all_to_all_v: participants² rows
+  bool staged_ = false;
+  size_t element_bytes_ = 1;
+  uint64_t elements_ = 0;         // of a block; all_to_all_v: of the longest
+  uint64_t window_elements_ = 0;  // of a block in a full window
+  uint64_t chunk_elements_ = 0;
+  uint32_t windows_ = 0;
+  uint32_t steps_ = 0;
+  uint32_t chunks_per_step_ = 0;
+  uint32_t chunks_ = 0;  // of a window
+  StorePolicy store_ = StorePolicy::kTemporal;
+};
+
+// Copies the input (or output) elements of one window between a participant's own buffer and its staging buffer.
+struct WindowCopy {
+  const Pass& pass;
+  int participant;
+  const std::byte* in;   // the user's buffers
+  std::byte* out;
+  std::byte* staging;    // 4 windows: in, in, out, out
+  void In(uint32_t window, uint32_t blocks) const;
+  void Out(uint32_t window, uint32_t blocks) const;
+};
+
+}  // namespace shunt::board

@@ -1,0 +1,68 @@
+#include "runtime/board/post.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/board/arrival.h"
+
+namespace shunt::board {
+namespace {
+
+uint64_t ExtentBytes(const uint64_t* counts, const uint64_t* displs, int n, size_t element_bytes) {
+  uint64_t extent = 0;
+  for (int p = 0; p < n; ++p) {
+    uint64_t end;
+    if (counts[p] == 0) continue;
+    if (__builtin_add_overflow(counts[p], displs[p], &end)) return ~0ull;
+    extent = std::max(extent, end);
+  }
+  uint64_t bytes;
+  return __builtin_mul_overflow(extent, element_bytes, &bytes) ? ~0ull : bytes;
+}
+
+}  // namespace
+
+void FillSignature(const Call& call, PostBody* body) {
+  const CollectiveSpec& spec = call.spec;
+  body->kind = static_cast<uint8_t>(spec.kind);
+  body->dtype = spec.kind == OpKind::kBarrier ? 0 : static_cast<uint8_t>(spec.dtype);
+  body->redop = Reduces(spec.kind) ? static_cast<uint8_t>(spec.redop) : 0;
+  body->root = HasRoot(spec.kind) ? static_cast<int16_t>(spec.root) : 0;
+  body->count = spec.kind == OpKind::kBarrier || spec.kind == OpKind::kAllToAllV ? 0 : spec.count;
+  std::memcpy(&body->scalar, call.scalar.bytes, sizeof(body->scalar));
+}
+
+Extents ExtentsOf(const Call& call, const PostBody& signature, const Channel& channel, int participant) {
+  const int n = channel.participants();
+  const size_t element = SizeOf(call.spec.dtype);
+  if (call.spec.kind == OpKind::kAllToAllV) {
+    return {ExtentBytes(call.send_counts, call.send_displs, n, element),
+            ExtentBytes(call.recv_counts, call.recv_displs, n, element)};
+  }
+  const CollectiveSpec plan = SpecOf(channel.id(), signature);
+  const uint64_t block = plan.count * element;
+  return {InputBlocks(plan, n, participant) * block, OutputBlocks(plan, n, participant) * block};
+}
+
+void WriteTable(const Call& call, const Channel& channel, uint64_t seq, int participant) {
+  if (call.spec.kind != OpKind::kAllToAllV) return;
+  VRow* rows = channel.table(seq, participant);
+  for (int p = 0; p < channel.participants(); ++p) {
+    rows[p] = {call.send_counts[p], call.send_displs[p], call.recv_counts[p], call.recv_displs[p]};
+  }
+}
+
+bool WritePost(const Board& board, const Channel& channel, uint64_t seq, int participant, const PostBody& body) {
+  Post& post = channel.post(seq, participant);
+  post.body = body;
+  LastCall& last = board.last_call(board.RankOf(channel.id(), participant));
+  last.sequence.store(seq, std::memory_order_relaxed);
+  last.count.store(body.count, std::memory_order_relaxed);
+  const int root_or_peer = channel.id() == 0 ? body.root : board.RankOf(channel.id(), 1 - participant);
+  last.words.store(static_cast<uint64_t>(static_cast<uint16_t>(root_or_peer)) << 32 |
+                       static_cast<uint64_t>(body.redop) << 16 | static_cast<uint64_t>(body.dtype) << 8 | body.kind,
+                   std::memory_order_relaxed);
+  return Publish(post, seq);
+}
+
+}  // namespace shunt::board

@@ -1,0 +1,204 @@
+#include "runtime/board/server.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/board/arrival.h"
+#include "runtime/board/bell.h"
+#include "runtime/board/failure.h"
+#include "runtime/board/pass.h"
+#include "runtime/board/post.h"
+
+namespace shunt::board {
+namespace {
+
+uint64_t OutcomeOf(const Channel& channel, uint64_t seq) {
+  const uint64_t word = channel.fate(seq).outcome.load(std::memory_order_acquire);
+  if (word >> 2 > seq) return kSucceeded;  // long over: its slot serves a later operation
+  return word >> 2 == seq ? word & 3 : 0;
+}
+
+// True if this call decided the outcome.
+bool Settle(const Channel& channel, uint64_t seq, Outcome outcome) {
+  std::atomic<uint64_t>& word = channel.fate(seq).outcome;
+  uint64_t seen = word.load(std::memory_order_acquire);
+  while (seen >> 2 < seq) {
+    if (word.compare_exchange_weak(seen, seq << 2 | outcome, std::memory_order_seq_cst)) return true;
+  }
+  return false;
+}
+
+Service AsService(uint64_t outcome) {
+  if (outcome == kSucceeded) return Service::kSucceeded;
+  return outcome == kFailed ? Service::kFailed : Service::kPending;
+}
+
+enum class Posted { kAll, kSome, kSealed, kOver };
+
+Posted LookAtPosts(const Channel& channel, uint64_t seq) {
+  for (int p = 0; p < channel.participants(); ++p) {
+    const uint64_t word = channel.post(seq, p).word.load(std::memory_order_acquire);
+    if (word >> 2 > seq) return Posted::kOver;
+    if (word == SealedWord(seq)) return Posted::kSealed;
+    if (word != PostedWord(seq)) return Posted::kSome;
+  }
+  return Posted::kAll;
+}
+
+bool PriorDone(const Channel& channel, uint64_t seq) {
+  const bool prior_succeeded = OutcomeOf(channel, seq - 1) == kSucceeded;
+  for (int p = 0; p < channel.participants(); ++p) {
+    if ((channel.post(seq, p).body.flags & kPriorComplete) != 0) continue;
+    if (channel.retired(p).sequence.load(std::memory_order_acquire) >= seq - 1) continue;
+    const auto out = static_cast<Place>(channel.post(seq - 1, p).body.out_place_kind);
+    if (!prior_succeeded || (out != Place::kRegion && out != Place::kNone)) return false;
+  }
+  return true;
+}
+
+// Seen from the daemon, `p` being the participant whose deadline or wish it is.
+std::string CallOf(const Board& board, const Channel& channel, uint64_t seq, int p) {
+  return absl::StrCat(CallText(board, channel.id(), seq, channel.post(seq, p).body), " on communicator ",
+                      NameText(board));
+}
+
+int ParticipantOf(const Board& board, uint32_t channel, int rank) {
+  return channel == 0 ? rank : (board.RankOf(channel, 0) == rank ? 0 : 1);
+}
+
+}  // namespace
+
+uint32_t Server::ChannelOf(int rank, const Call& call) const {
+  if (call.spec.kind == OpKind::kSend) return board_.PairChannel(rank, call.peer);
+  if (call.spec.kind == OpKind::kRecv) return board_.PairChannel(call.peer, rank);
+  return 0;
+}
+
+absl::StatusOr<Server::Ticket> Server::PostFor(int rank, const Call& call, RegionRef in, RegionRef out, uint64_t seq) {
+  if (HasFailed(board_)) return DeadCommunicator(board_);
+  const uint32_t id = ChannelOf(rank, call);
+  const Channel channel = board_.channel(id);
+  const int me = id == 0 ? rank : (call.spec.kind == OpKind::kSend ? 0 : 1);
+  uint64_t all_retired = ~0ull;
+  for (int p = 0; p < channel.participants(); ++p) {
+    all_retired = std::min(all_retired, channel.retired(p).sequence.load(std::memory_order_acquire));
+  }
+  if (seq > static_cast<uint64_t>(channel.slots()) && all_retired < seq - channel.slots()) {
+    return absl::ResourceExhaustedError(absl::StrCat("communicator ", NameText(board_), ": ", channel.slots(),
+                                                     " operations in flight, the most that a rank may have; wait for some"));
+  }
+  PostBody body{};
+  FillSignature(call, &body);
+  const Extents extents = ExtentsOf(call, body, channel, me);
+  const auto place = [&](RegionRef ref, uint64_t bytes, const char* what, uint8_t* kind) -> absl::Status {
+    *kind = static_cast<uint8_t>(Place::kNone);
+    if (bytes == 0) return absl::OkStatus();
+    if (bytes == ~0ull || resolver_->Resolve(rank, ref.region, ref.offset, bytes) == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          CallText(board_, id, seq, body), ": the ", what, " buffer (region ", ref.region, ", offset ", ref.offset, ", ",
+          bytes, " bytes) does not lie inside a region of this session"));
+    }
+    *kind = static_cast<uint8_t>(Place::kRegion);
+    return absl::OkStatus();
+  };
+  if (absl::Status s = place(in, extents.in_bytes, "input", &body.in_place_kind); !s.ok()) return s;
+  if (absl::Status s = place(out, extents.out_bytes, "output", &body.out_place_kind); !s.ok()) return s;
+  body.ref = {in.region, in.offset, out.region, out.offset};
+  body.flags = kServed;
+  if (channel.retired(me).sequence.load(std::memory_order_acquire) + 1 >= seq) body.flags |= kPriorComplete;
+  WriteTable(call, channel, seq, me);
+  if (!WritePost(board_, channel, seq, me, body)) return AwaitFailure(board_);
+  if (LookAtPosts(channel, seq) == Posted::kAll) RingChannel(board_, channel, -1);
+  return Ticket{id, seq};
+}
+
+Service Server::Serve(uint32_t id, uint64_t seq) {
+  if (id >= board_.channel_count() || seq == 0) return Service::kFailed;
+  const Channel channel = board_.channel(id);
+  if (const uint64_t outcome = OutcomeOf(channel, seq); outcome != 0) return AsService(outcome);
+  switch (LookAtPosts(channel, seq)) {
+    case Posted::kOver:
+      return Service::kSucceeded;
+    case Posted::kSealed:
+      return Service::kFailed;
+    case Posted::kSome:
+      return HasFailed(board_) && SealAbsent(channel, seq) ? Service::kFailed : Service::kPending;
+    case Posted::kAll:
+      break;
+  }
+  bool off_board = false;
+  for (int p = 0; p < channel.participants(); ++p) {
+    const PostBody body = channel.post(seq, p).body;
+    off_board |= ArrivalScan::OffBoard(body);
+    if (p == 0 || SameCall(id, channel.post(seq, 0).body, body)) continue;
+    RecordFailure(board_, FailureReason::kMismatch, -1,
+                  MismatchText(board_, channel, seq, 0, channel.post(seq, 0).body, p));
+    return Service::kFailed;
+  }
+  if (!off_board) return Service::kSucceeded;
+  if (!PriorDone(channel, seq)) {
+    return HasFailed(board_) && Settle(channel, seq, kFailed) ? Service::kFailed : Service::kPending;
+  }
+  Pass pass;
+  absl::Status built = pass.Build(board_, channel, seq, *resolver_);
+  if (LookAtPosts(channel, seq) != Posted::kAll) return Service::kSucceeded;  // over while we read it
+  if (!built.ok()) {
+    if (!Settle(channel, seq, kFailed)) return AsService(OutcomeOf(channel, seq));
+    const auto reason = absl::IsFailedPrecondition(built) ? FailureReason::kMismatch : FailureReason::kBadMemory;
+    RecordFailure(board_, reason, -1, std::string_view(built.message().data(), built.message().size()));
+    return Service::kFailed;
+  }
+  // Ranks that stage memory from outside regions move such an operation themselves.
+  if (!pass.staged()) pass.Work(channel.lanes() - 1);
+  if (pass.AllDone() && Settle(channel, seq, kSucceeded)) RingChannel(board_, channel, -1);
+  if (OutcomeOf(channel, seq) == 0 && HasFailed(board_)) Settle(channel, seq, kFailed);
+  return AsService(OutcomeOf(channel, seq));
+}
+
+void Server::Retire(uint32_t id, uint64_t seq, int rank) {
+  const Channel channel = board_.channel(id);
+  std::atomic<uint64_t>& word = channel.retired(ParticipantOf(board_, id, rank)).sequence;
+  if (word.load(std::memory_order_relaxed) >= seq) return;
+  word.store(seq, std::memory_order_seq_cst);
+  RingChannel(board_, channel, -1);
+}
+
+Service Server::Expire(uint32_t id, uint64_t seq, int rank) {
+  const Service now = Serve(id, seq);
+  if (now != Service::kPending) return now;
+  const Channel channel = board_.channel(id);
+  const int me = ParticipantOf(board_, id, rank);
+  if (SealAbsent(channel, seq)) {
+    int culprit = -1;
+    const std::string text =
+        AbsentText(board_, channel, seq, me, channel.post(seq, me).body, /*waited_ns=*/-1, &culprit);
+    RecordFailure(board_, FailureReason::kAbsent, culprit, text);
+    return Service::kFailed;
+  }
+  if (Settle(channel, seq, kFailed)) {
+    RecordFailure(board_, FailureReason::kStuck, -1,
+                  absl::StrCat(CallOf(board_, channel, seq, me),
+                               ": all ranks called, but it did not end before its deadline (is a rank stopped?)"));
+  }
+  return AsService(OutcomeOf(channel, seq));
+}
+
+void Server::RankGone(int rank, bool died) {
+  board_.row(rank).dead.store(died ? 1 : 2, std::memory_order_release);
+  const std::string last = LastCallText(board_, rank);
+  RecordFailure(board_, died ? FailureReason::kRankDied : FailureReason::kRankLeft, rank,
+                absl::StrCat(RankText(board_, rank), died ? " died" : " left", " (communicator ", NameText(board_),
+                             last.empty() ? "; it had never called)" : absl::StrCat("; its last call was ", last, ")")));
+}
+
+void Server::Abort(int rank, std::string_view reason) {
+  RecordFailure(board_, FailureReason::kAborted, rank,
+                absl::StrCat("communicator ", NameText(board_), " was aborted by ", RankText(board_, rank), ": ",
+                             absl::string_view(reason.data(), reason.size())));
+}
+
+absl::Status Server::FailureStatus() const { return board::FailureStatus(board_); }
+
+std::string Server::LastCall(int rank) const { return LastCallText(board_, rank); }
+
+}  // namespace shunt::board
