@@ -4,6 +4,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include <sched.h>
+
 #include "absl/strings/str_cat.h"
 #include "runtime/board/bell.h"
 #include "runtime/board/failure.h"
@@ -270,7 +272,7 @@ bool Member::Impl::WaitFor(Operation& op, int64_t give_up_ns) {
     return step;
   };
   const int64_t deadline = op.call().deadline_ns;
-  int64_t spin_until = 0;
+  int64_t wait_began = 0;
   while (true) {
     Operation::Step step = drive();
     for (int i = 0; step == Operation::Step::kStalled && i < kLooksPerClock; ++i) {
@@ -279,7 +281,7 @@ bool Member::Impl::WaitFor(Operation& op, int64_t give_up_ns) {
     }
     if (step == Operation::Step::kEnded) return true;
     if (step == Operation::Step::kMoved) {
-      spin_until = 0;
+      wait_began = 0;
       continue;
     }
     DriveOthers();
@@ -293,8 +295,12 @@ bool Member::Impl::WaitFor(Operation& op, int64_t give_up_ns) {
       }
     }
     if (now >= give_up_ns) return false;
-    if (spin_until == 0) spin_until = now + options.spin_ns;
-    if (now < spin_until) continue;
+    if (wait_began == 0) wait_began = now;
+    if (now - wait_began < options.spin_ns) continue;
+    if (now - wait_began < options.yield_ns) {
+      ::sched_yield();
+      continue;
+    }
 
     const uint32_t ticket = PrepareToSleep(board, rank);
     if (drive() != Operation::Step::kStalled) continue;

@@ -67,9 +67,12 @@ struct Call {
 // An asynchronous call in flight. Owned by the caller; must be done before it is destroyed.
 class Operation;
 
+// A waiting rank first spins, then gives its CPU away between looks, then sleeps. Yielding matters even where there
+// is a CPU for every rank: the scheduler likes to put a waker and its sleeper on one CPU, and only two runnable
+// threads make it move one.
 struct MemberOptions {
-  // How long a waiting rank spins before it sleeps. 0 where ranks outnumber CPUs.
-  int64_t spin_ns = 50'000;
+  int64_t spin_ns = 2'000;    // since the wait began; 0 where ranks outnumber CPUs
+  int64_t yield_ns = 100'000;  // likewise, includes the spinning
 };
 
 // Thread-safe. Calls take effect in the order of their Run and Start.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include <unistd.h>
+
 #include "absl/strings/str_cat.h"
 #include "runtime/board/arrival.h"
 #include "runtime/board/failure.h"
@@ -16,8 +18,6 @@ constexpr size_t kMinChunkBytes = 16 << 10;
 constexpr size_t kMaxChunkBytes = 128 << 10;
 constexpr uint64_t kChunksPerLane = 8;
 constexpr uint64_t kMaxChunks = 60'000;
-// Outputs beyond this many bytes bypass the caches.
-constexpr uint64_t kStreamingBytes = 24ull << 20;
 constexpr uint64_t kWindowAlign = 64;
 
 // Claim and count words: sequence (24 bits), window (20), number (20).
@@ -36,6 +36,17 @@ constexpr uint32_t Number(uint64_t word) { return word & kFieldMask; }
 bool Newer(uint64_t word, uint64_t seq) {
   const uint32_t ahead = (Tag(word) - seq) & kTagMask;
   return ahead != 0 && ahead < (kTagMask >> 1) && word != 0;
+}
+
+// An operation whose inputs and outputs exceed the workers' own caches writes past them: it would evict what the
+// ranks compute with, and read each output line only to overwrite it.
+uint64_t CacheBytes(int workers) {
+  static const uint64_t level2 = [] {
+    const long bytes = ::sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return bytes > 0 ? static_cast<uint64_t>(bytes) : 1ull << 20;
+  }();
+  static const int cpus = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  return level2 * std::min(workers, cpus);
 }
 
 uint64_t ExtentElements(const VRow* rows, int n, bool in) {
@@ -184,8 +195,8 @@ void Pass::CutIntoChunks() {
   chunks_ = steps_ * chunks_per_step_;
 
   const LocalStep first = StepAt(spec_, participants_, 0);
-  const uint64_t written = elements_ * element_bytes_ * steps_ * first.dst_count;
-  store_ = !staged_ && written >= kStreamingBytes ? StorePolicy::kStreaming : StorePolicy::kTemporal;
+  const uint64_t touched = elements_ * element_bytes_ * steps_ * (first.src_count + first.dst_count);
+  store_ = !staged_ && touched > CacheBytes(participants_) ? StorePolicy::kStreaming : StorePolicy::kTemporal;
 }
 
 uint64_t Pass::WindowLength(uint32_t window) const {
