@@ -203,10 +203,7 @@ bool Operation::StageIn() {
   if (!Staged(body.in_place_kind) || windows_in_ >= pass_->windows()) return false;
   // A window's buffer is free once the window two before it has been reduced.
   if (windows_in_ >= 2 && !pass_->WindowDone(windows_in_ - 2)) return false;
-  const uint32_t blocks = pass_->spec().kind == OpKind::kAllToAllV
-                              ? channel_.participants()
-                              : InputBlocks(pass_->spec(), channel_.participants(), me_);
-  WindowCopy{*pass_, me_, call_.in, call_.out, staging}.In(windows_in_, blocks);
+  CopyWindowIn(*pass_, me_, windows_in_, call_.in, staging);
   ++windows_in_;
   channel_.progress(seq_, me_).staged_in.store(seq_ << 32 | windows_in_, std::memory_order_seq_cst);
   return true;
@@ -215,10 +212,7 @@ bool Operation::StageIn() {
 bool Operation::StageOut() {
   if (!Staged(body.out_place_kind) || windows_out_ >= pass_->windows()) return false;
   if (!pass_->WindowDone(windows_out_)) return false;
-  const uint32_t blocks = pass_->spec().kind == OpKind::kAllToAllV
-                              ? channel_.participants()
-                              : OutputBlocks(pass_->spec(), channel_.participants(), me_);
-  WindowCopy{*pass_, me_, call_.in, call_.out, staging}.Out(windows_out_, blocks);
+  CopyWindowOut(*pass_, me_, windows_out_, pass_->StagedOutput(me_), call_.out);
   ++windows_out_;
   channel_.progress(seq_, me_).taken_out.store(seq_ << 32 | windows_out_, std::memory_order_seq_cst);
   return true;

@@ -196,7 +196,11 @@ void Pass::CutIntoChunks() {
 
   const LocalStep first = StepAt(spec_, participants_, 0);
   const uint64_t touched = elements_ * element_bytes_ * steps_ * (first.src_count + first.dst_count);
-  store_ = !staged_ && touched > CacheBytes(participants_) ? StorePolicy::kStreaming : StorePolicy::kTemporal;
+  store_ = touched > CacheBytes(participants_) ? StorePolicy::kStreaming : StorePolicy::kTemporal;
+  if (first.dst_count == 1) return;
+  for (int p = participants_ - 1; p >= 0; --p) {
+    if (buffers_[p].out.place == Place::kStaged) shared_output_ = p;
+  }
 }
 
 uint64_t Pass::WindowLength(uint32_t window) const {
@@ -316,17 +320,21 @@ void Pass::Run(uint32_t window, uint32_t chunk) const {
     const uint64_t at = v ? row(p)[step.dst_first].send_displ : step.src_block * spec_.count;
     srcs[i] = Address(buffers_[p].in, at, step.src_block, window, begin);
   }
+  size_t n_dsts = 0;
   for (int i = 0; i < step.dst_count; ++i) {
     const int p = step.dst_first + i;
+    const Side& side = buffers_[p].out;
+    if (side.place == Place::kStaged && shared_output_ >= 0 && p != shared_output_) continue;
     const uint64_t at = v ? row(p)[step.src_first].recv_displ : step.dst_block * spec_.count;
-    dsts[i] = Address(buffers_[p].out, at, step.dst_block, window, begin);
+    dsts[n_dsts++] = Address(side, at, step.dst_block, window, begin);
   }
+  // Staging buffers are for the cache.
+  const StorePolicy store = staged_ ? StorePolicy::kTemporal : store_;
   if (Reduces(spec_.kind)) {
-    const ReduceSpec reduce{spec_.dtype, spec_.redop, participants_, store_};
-    ReduceInto(reduce, absl::MakeConstSpan(srcs, step.src_count), scalars_, absl::MakeConstSpan(dsts, step.dst_count),
-               count);
+    ReduceInto({spec_.dtype, spec_.redop, participants_, store}, absl::MakeConstSpan(srcs, step.src_count), scalars_,
+               absl::MakeConstSpan(dsts, n_dsts), count);
   } else {
-    CopyInto(srcs[0], absl::MakeConstSpan(dsts, step.dst_count), count * element_bytes_, store_);
+    CopyInto(srcs[0], absl::MakeConstSpan(dsts, n_dsts), count * element_bytes_, store);
   }
 }
 
@@ -337,6 +345,12 @@ struct BlockRange {
   uint64_t begin;
   uint64_t count;
 };
+
+uint32_t Blocks(const Pass& pass, int participant, bool in) {
+  const int n = pass.participants();
+  if (pass.spec().kind == OpKind::kAllToAllV) return n;
+  return in ? InputBlocks(pass.spec(), n, participant) : OutputBlocks(pass.spec(), n, participant);
+}
 
 BlockRange RangeOf(const Pass& pass, int participant, uint32_t window, uint32_t block, bool in) {
   if (pass.spec().kind != OpKind::kAllToAllV) {
@@ -352,21 +366,23 @@ BlockRange RangeOf(const Pass& pass, int participant, uint32_t window, uint32_t 
 
 }  // namespace
 
-void WindowCopy::In(uint32_t window, uint32_t blocks) const {
+void CopyWindowIn(const Pass& pass, int participant, uint32_t window, const std::byte* in, std::byte* staging) {
   const size_t size = SizeOf(pass.spec().dtype);
   std::byte* to = staging + (window & 1) * kStagingWindowBytes;
-  for (uint32_t b = 0; b < blocks; ++b) {
+  for (uint32_t b = 0; b < Blocks(pass, participant, true); ++b) {
     const BlockRange r = RangeOf(pass, participant, window, b, true);
+    // What is staged is read at once: it must stay in the cache.
     if (r.count != 0) std::memcpy(to + b * pass.window_elements() * size, in + r.begin * size, r.count * size);
   }
 }
 
-void WindowCopy::Out(uint32_t window, uint32_t blocks) const {
+void CopyWindowOut(const Pass& pass, int participant, uint32_t window, const std::byte* staging, std::byte* out) {
   const size_t size = SizeOf(pass.spec().dtype);
-  const std::byte* from = staging + (2 + (window & 1)) * kStagingWindowBytes;
-  for (uint32_t b = 0; b < blocks; ++b) {
+  const std::byte* from = staging + (window & 1) * kStagingWindowBytes;
+  for (uint32_t b = 0; b < Blocks(pass, participant, false); ++b) {
     const BlockRange r = RangeOf(pass, participant, window, b, false);
-    if (r.count != 0) std::memcpy(out + r.begin * size, from + b * pass.window_elements() * size, r.count * size);
+    std::byte* to = out + r.begin * size;
+    if (r.count != 0) CopyInto(from + b * pass.window_elements() * size, {&to, 1}, r.count * size, pass.store());
   }
 }
 

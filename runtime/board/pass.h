@@ -36,14 +36,20 @@ class Pass {
   bool AllDone() const;
   bool WindowDone(uint32_t window) const;
 
+  int participants() const { return participants_; }
   bool staged() const { return staged_; }
   uint32_t windows() const { return windows_; }
   // Where the elements of `window` lie in participant p's buffers, for its staging copies.
   uint64_t window_elements() const { return window_elements_; }
   uint64_t WindowBegin(uint32_t window) const { return window * window_elements_; }
   uint64_t WindowLength(uint32_t window) const;
-  const PostBody& post(int p) const { return posts_[p]; }
   const CollectiveSpec& spec() const { return spec_; }
+  // The staging buffer from which participant p copies its output: where all ranks get the same bytes, one rank's
+  // buffer serves all who stage.
+  const std::byte* StagedOutput(int p) const {
+    return buffers_[shared_output_ < 0 ? p : shared_output_].out.base;
+  }
+  StorePolicy store() const { return store_; }
   const VRow* row(int p) const { return tables_.data() + static_cast<size_t>(p) * participants_; }
 
  private:
@@ -77,6 +83,7 @@ class Pass {
   absl::InlinedVector<Scalar, 8> scalars_;
   absl::InlinedVector<VRow, 1> tables_;  // all_to_all_v: participants² rows
   bool staged_ = false;
+  int shared_output_ = -1;  // the participant whose staging buffer takes the output for all who stage
   size_t element_bytes_ = 1;
   uint64_t elements_ = 0;         // of a block; all_to_all_v: of the longest
   uint64_t window_elements_ = 0;  // of a block in a full window
@@ -88,15 +95,9 @@ class Pass {
   StorePolicy store_ = StorePolicy::kTemporal;
 };
 
-// Copies the input (or output) elements of one window between a participant's own buffer and its staging buffer.
-struct WindowCopy {
-  const Pass& pass;
-  int participant;
-  const std::byte* in;   // the user's buffers
-  std::byte* out;
-  std::byte* staging;    // 4 windows: in, in, out, out
-  void In(uint32_t window, uint32_t blocks) const;
-  void Out(uint32_t window, uint32_t blocks) const;
-};
+// Copies one window of a participant's input from its own memory into its staging buffer (two windows), or of its
+// output from a staging buffer to its own memory.
+void CopyWindowIn(const Pass& pass, int participant, uint32_t window, const std::byte* in, std::byte* staging);
+void CopyWindowOut(const Pass& pass, int participant, uint32_t window, const std::byte* staging, std::byte* out);
 
 }  // namespace shunt::board
