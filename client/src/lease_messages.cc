@@ -1,0 +1,154 @@
+#include "client/src/lease_messages.h"
+
+#include "absl/status/status.h"
+#include "client/src/wire.h"
+
+namespace shunt::client {
+namespace {
+
+// Field numbers of LeaseRequest's oneof.
+enum RequestField : uint32_t {
+  kOpenSession = 3,
+  kAllocateRegion = 4,
+  kFreeRegion = 5,
+  kMapRegion = 6,
+  kJoin = 7,
+  kLeave = 8,
+  kWatchOperation = 9,
+};
+
+struct RequestEncoder {
+  std::string body;
+  uint32_t field = 0;
+
+  void operator()(const OpenSession& m) {
+    field = kOpenSession;
+    WireWriter w(&body);
+    w.Bytes(1, m.name);
+    w.Bytes(2, m.client_version);
+    w.Varint(3, m.ring_entries);
+  }
+  void operator()(const AllocateRegion& m) {
+    field = kAllocateRegion;
+    WireWriter(&body).Varint(2, m.size_bytes);
+  }
+  void operator()(const FreeRegion& m) {
+    field = kFreeRegion;
+    WireWriter(&body).Varint(2, m.region_id);
+  }
+  void operator()(const MapRegion& m) {
+    field = kMapRegion;
+    WireWriter(&body).Varint(1, m.region_id);
+  }
+  void operator()(const Join& m) {
+    field = kJoin;
+    WireWriter w(&body);
+    w.Bytes(2, m.name);
+    w.Bytes(3, m.job);
+    w.Int(4, m.rank);
+    w.Int(5, m.world_size);
+    w.Varint(6, m.timeout_ms);
+  }
+  void operator()(const Leave& m) {
+    field = kLeave;
+    WireWriter(&body).Varint(2, m.communicator_id);
+  }
+  void operator()(const WatchOperation& m) {
+    field = kWatchOperation;
+    WireWriter w(&body);
+    w.Varint(1, m.communicator_id);
+    w.Varint(2, m.channel);
+    w.Varint(3, m.sequence);
+  }
+};
+
+bool Decode(std::string_view data, SessionOpened* m) {
+  WireReader r(data);
+  while (r.Next()) {
+    if (r.field() == 1) m->session_id = r.varint();
+    if (r.field() == 4) m->incarnation = r.varint();
+    if (r.field() == 5) m->ring_entries = static_cast<uint32_t>(r.varint());
+    if (r.field() == 6) m->memory_quota_bytes = r.varint();
+  }
+  return r.ok();
+}
+
+bool Decode(std::string_view data, RegionAllocated* m) {
+  WireReader r(data);
+  while (r.Next()) {
+    if (r.field() == 1) m->region_id = r.varint();
+    if (r.field() == 2) m->size_bytes = r.varint();
+  }
+  return r.ok();
+}
+
+bool Decode(std::string_view data, RegionMapped* m) {
+  WireReader r(data);
+  while (r.Next()) {
+    if (r.field() == 1) m->size_bytes = r.varint();
+  }
+  return r.ok();
+}
+
+bool Decode(std::string_view data, JoinedMember* m) {
+  WireReader r(data);
+  while (r.Next()) {
+    if (r.field() == 1) m->rank = static_cast<int32_t>(r.varint());
+    if (r.field() == 2) m->pid = static_cast<int32_t>(r.varint());
+    if (r.field() == 3) m->session_id = r.varint();
+  }
+  return r.ok();
+}
+
+bool Decode(std::string_view data, Joined* m) {
+  WireReader r(data);
+  while (r.Next()) {
+    if (r.field() == 1) m->communicator_id = r.varint();
+    if (r.field() == 2) m->epoch = r.varint();
+    if (r.field() == 3 && !Decode(r.bytes(), &m->members.emplace_back())) return false;
+    if (r.field() == 4) m->warm = r.varint() != 0;
+  }
+  return r.ok();
+}
+
+template <typename T>
+bool DecodeInto(std::string_view data, LeaseReply* reply) {
+  return Decode(data, &reply->response.emplace<T>());
+}
+
+}  // namespace
+
+std::string Encode(uint64_t id, const LeaseRequest& request) {
+  RequestEncoder encoder;
+  std::visit(encoder, request);
+  std::string packet;
+  WireWriter w(&packet);
+  w.Varint(1, id);
+  w.Nested(encoder.field, encoder.body);
+  return packet;
+}
+
+absl::StatusOr<LeaseReply> DecodeLeaseReply(std::string_view packet) {
+  LeaseReply reply;
+  WireReader r(packet);
+  bool ok = true;
+  while (ok && r.Next()) {
+    switch (r.field()) {
+      case 1: reply.id = r.varint(); break;
+      case 2: reply.code = static_cast<int32_t>(r.varint()); break;
+      case 3: reply.message = r.bytes(); break;
+      case 4: ok = DecodeInto<SessionOpened>(r.bytes(), &reply); break;
+      case 5: ok = DecodeInto<RegionAllocated>(r.bytes(), &reply); break;
+      case 6: ok = DecodeInto<RegionMapped>(r.bytes(), &reply); break;
+      case 7: ok = DecodeInto<Joined>(r.bytes(), &reply); break;
+      default: break;  // a newer daemon's field
+    }
+  }
+  if (!ok || !r.ok()) {
+    return absl::InternalError("shuntd sent a reply that is no LeaseReply: " +
+                               std::to_string(packet.size()) + " bytes");
+  }
+  return reply;
+}
+
+}  // namespace shunt::client

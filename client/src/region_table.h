@@ -1,0 +1,70 @@
+// The regions that this process has mapped: its session's own, found by address, and those of fellow
+// members, found by id.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "client/src/spin_shared_mutex.h"
+#include "runtime/board/member.h"
+#include "runtime/core/fd.h"
+
+namespace shunt::client {
+
+// Thread-safe. Lookups cost some ten nanoseconds.
+class RegionTable {
+ public:
+  struct OwnRegion {
+    uint64_t id = 0;
+    Mapping mapping;
+  };
+  struct Memory {
+    std::byte* data = nullptr;
+    uint64_t bytes = 0;
+  };
+
+  void AddOwn(OwnRegion region);
+  // Takes out the region that begins at `data`; nothing if there is none.
+  std::optional<OwnRegion> RemoveOwn(const void* data);
+  // The region that wholly holds [p, p + bytes); {0, 0} if none.
+  board::RegionRef Find(const void* p, size_t bytes) const;
+  // The id of the own region that begins at `data`; 0 if none.
+  uint64_t OwnId(const void* data) const;
+  // An own region's memory; null if there is none with this id.
+  Memory Own(uint64_t id) const;
+
+  // A fellow member's region; null if it is not mapped.
+  Memory Peer(uint64_t id) const;
+  // If another thread was first, `mapping` is dropped.
+  Memory AddPeer(uint64_t id, Mapping mapping);
+  // Unmaps all peers' regions if `idle()`, asked under the lock, says that nobody has pointers into them.
+  template <typename Idle>
+  bool DropPeers(Idle&& idle) {
+    std::vector<PeerRegion> dropped;  // unmapped outside the lock
+    mutex_.lock();
+    const bool drop = idle();
+    if (drop) dropped.swap(peers_);
+    mutex_.unlock();
+    return drop;
+  }
+
+ private:
+  struct PeerRegion {
+    uint64_t id = 0;
+    Mapping mapping;
+  };
+
+  struct OwnMemory {
+    uint64_t id = 0;
+    Memory memory;
+  };
+
+  mutable SpinSharedMutex mutex_;
+  std::vector<OwnRegion> own_;        // by address
+  std::vector<OwnMemory> own_by_id_;  // the same, by id
+  std::vector<PeerRegion> peers_;     // by id
+};
+
+}  // namespace shunt::client

@@ -1,0 +1,226 @@
+#include "client/src/session.h"
+
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "client/src/communicator.h"
+#include "runtime/core/clock.h"
+#include "runtime/core/status.h"
+#include "runtime/core/unix_socket.h"
+
+namespace shunt::client {
+namespace {
+
+constexpr uint32_t kRingEntries = 256;
+constexpr std::string_view kLeaseSuffix = ".lease";
+// How long a full submission queue is waited for. The daemon empties it in microseconds.
+constexpr int64_t kRingFullNs = 2'000'000'000;
+
+// Makes the pages of a fresh region resident from here, so that this process' cgroup pays for them.
+absl::Status Populate(const Mapping& mapping) {
+  ::madvise(mapping.data(), mapping.size(), MADV_HUGEPAGE);
+  if (::madvise(mapping.data(), mapping.size(), MADV_POPULATE_WRITE) == 0) return absl::OkStatus();
+  if (errno != EINVAL) return ErrnoStatus(errno, "make a region's pages resident");
+  // Before Linux 5.14.
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  for (size_t at = 0; at < mapping.size(); at += page) {
+    const_cast<volatile std::byte&>(mapping.data()[at]) = std::byte{0};
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int64_t RequestDeadlineNs() { return DeadlineAfterNs(std::chrono::seconds(60)); }
+
+Session::Session(std::unique_ptr<LeaseConnection> lease)
+    : pid_(::getpid()), lease_(std::move(lease)) {}
+
+absl::StatusOr<std::shared_ptr<Session>> Session::Open(const Options& options) {
+  const std::string path = absl::StrCat(options.socket, absl::string_view(kLeaseSuffix.data(), kLeaseSuffix.size()));
+  if (absl::Status fits = CheckUnixPath(path); !fits.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("socket '", options.socket, "': it has ", options.socket.size(), " bytes, at most ",
+                     kMaxUnixPathBytes - kLeaseSuffix.size(), " fit (and none at all is no path)"));
+  }
+  std::shared_ptr<Session> session;
+  {
+    // No fork between the connection and the entry in the list of what a child closes.
+    ForkGuard guard;
+    SHUNT_ASSIGN_OR_RETURN(auto lease, LeaseConnection::Connect(path));
+    session.reset(new Session(std::move(lease)));
+    guard.Add(session.get());
+  }
+  SHUNT_RETURN_IF_ERROR(session->Start(options));
+  return session;
+}
+
+absl::Status Session::Start(const Options& options) {
+  SHUNT_ASSIGN_OR_RETURN(
+      LeaseConnection::Reply reply,
+      lease_->Call(OpenSession{options.name, SHUNT_VERSION, kRingEntries}, RequestDeadlineNs()));
+  const auto* opened = std::get_if<SessionOpened>(&reply.message.response);
+  if (opened == nullptr || reply.fds.size() != 2) {
+    return absl::InternalError("shuntd's reply to OpenSession has no session or no rings");
+  }
+  id_ = opened->session_id;
+  if (!ring::CheckEntries(opened->ring_entries).ok()) {
+    return absl::InternalError(absl::StrCat("shuntd made a ring of ", opened->ring_entries, " entries"));
+  }
+  const size_t bytes = ring::BytesFor(opened->ring_entries);
+  SHUNT_RETURN_IF_ERROR(CheckSealedMemfd(reply.fds[0].get(), bytes));
+  SHUNT_ASSIGN_OR_RETURN(ring_memory_, Mapping::Map(reply.fds[0].get(), bytes));
+  ::madvise(ring_memory_.data(), bytes, MADV_DONTFORK);
+  SHUNT_ASSIGN_OR_RETURN(
+      ring_, ring::RingClient::Attach(ring_memory_.data(), bytes, opened->ring_entries));
+  doorbell_ = std::move(reply.fds[1]);
+  regions_freed_seen_ = ring_.regions_freed();
+  return absl::OkStatus();
+}
+
+Session::~Session() {
+  // In a forked child nothing here is its own: the destructors only let go of memory.
+  if (!InForkedChild()) Close();
+}
+
+void Session::Close() {
+  ForkGuard().Remove(this);
+  lease_->Shutdown();
+}
+
+absl::Status Session::CheckProcess() const {
+  if (!InForkedChild()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "session ", id_, " belongs to process ", pid_, ": process ", ::getpid(),
+      ", forked from it, must open its own"));
+}
+
+void Session::OnForkChild() {
+  lease_->CloseInChild();
+  if (doorbell_.valid()) ::close(doorbell_.Release());
+}
+
+// ---- Memory
+
+absl::StatusOr<void*> Session::Allocate(size_t bytes) {
+  SHUNT_ASSIGN_OR_RETURN(LeaseConnection::Reply reply,
+                         lease_->Call(AllocateRegion{bytes}, RequestDeadlineNs()));
+  const auto* made = std::get_if<RegionAllocated>(&reply.message.response);
+  if (made == nullptr || reply.fds.size() != 1 || made->size_bytes < bytes) {
+    return absl::InternalError("shuntd's reply to AllocateRegion has no region");
+  }
+  absl::StatusOr<void*> data = MapOwn(made->region_id, reply.fds[0].get(), made->size_bytes);
+  if (!data.ok()) (void)lease_->Call(FreeRegion{made->region_id}, RequestDeadlineNs());
+  return data;
+}
+
+absl::StatusOr<void*> Session::MapOwn(uint64_t region_id, int fd, uint64_t bytes) {
+  SHUNT_RETURN_IF_ERROR(CheckSealedMemfd(fd, bytes));
+  SHUNT_ASSIGN_OR_RETURN(Mapping mapping, Mapping::Map(fd, bytes));
+  SHUNT_RETURN_IF_ERROR(Populate(mapping));
+  void* const data = mapping.data();
+  regions_.AddOwn({region_id, std::move(mapping)});
+  return data;
+}
+
+absl::Status Session::Free(const void* data) {
+  const uint64_t id = regions_.OwnId(data);
+  if (id == 0) return absl::NotFoundError("no region begins at this pointer");
+  {
+    std::lock_guard lock(communicators_mutex_);
+    std::string what;
+    for (Communicator* c : communicators_) {
+      if (c->member().Uses(id, &what)) {
+        return absl::FailedPreconditionError(absl::StrCat("region ", id, " is in use by ", what));
+      }
+    }
+  }
+  // Out of the table first: an operation that starts now must not find it.
+  std::optional<RegionTable::OwnRegion> region = regions_.RemoveOwn(data);
+  if (!region) return absl::NotFoundError("the region is being freed by another thread");
+  auto reply = lease_->Call(FreeRegion{id}, RequestDeadlineNs());
+  if (!reply.ok() && !absl::IsUnavailable(reply.status())) {
+    regions_.AddOwn(*std::move(region));
+    return reply.status();
+  }
+  return absl::OkStatus();
+}
+
+RegionTable::Memory Session::PeerRegion(uint64_t region_id) {
+  if (RegionTable::Memory memory = regions_.Peer(region_id); memory.data != nullptr) return memory;
+  auto reply = lease_->Call(MapRegion{region_id}, RequestDeadlineNs());
+  if (!reply.ok() || reply->fds.size() != 1) return {};
+  const auto* mapped = std::get_if<RegionMapped>(&reply->message.response);
+  if (mapped == nullptr || !CheckSealedMemfd(reply->fds[0].get(), mapped->size_bytes).ok()) return {};
+  auto mapping = Mapping::Map(reply->fds[0].get(), mapped->size_bytes);
+  if (!mapping.ok()) return {};
+  // The owner has touched the pages: this only fills the page tables, huge pages at a stroke.
+  ::madvise(mapping->data(), mapping->size(), MADV_HUGEPAGE);
+  ::madvise(mapping->data(), mapping->size(), MADV_POPULATE_READ);
+  ::madvise(mapping->data(), mapping->size(), MADV_DONTFORK);
+  return regions_.AddPeer(region_id, *std::move(mapping));
+}
+
+void Session::DropStaleRegions() {
+  const uint32_t freed = ring_.regions_freed();
+  std::lock_guard lock(communicators_mutex_);
+  const bool dropped = regions_.DropPeers([this] {
+    uint32_t active = 0;
+    for (const Communicator* c : communicators_) active += c->active();
+    return active <= 1;
+  });
+  if (dropped) regions_freed_seen_.store(freed, std::memory_order_relaxed);
+}
+
+// ---- For communicators
+
+void Session::CollectCompletions() {
+  // Outcomes are read from the board; completions only give their slots back.
+  ring::Completion completions[32];
+  while (ring_.PopCompletions(completions) == std::size(completions)) {
+  }
+}
+
+absl::Status Session::Submit(const ring::Submission& submission) {
+  std::lock_guard lock(ring_mutex_);
+  ring::Submission entry = submission;
+  entry.token = next_token_++;
+  const bool serve = entry.opcode == static_cast<uint32_t>(ring::Opcode::kServe);
+  CollectCompletions();
+  ring::RingClient::Pushed pushed = ring_.Push(entry);
+  for (int64_t deadline_ns = 0; pushed == ring::RingClient::Pushed::kFull; pushed = ring_.Push(entry)) {
+    CollectCompletions();
+    if (serve && ring_.outstanding() >= ring_.entries()) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("session ", id_, ": ", ring_.entries(),
+                       " asynchronous operations are in flight, which is the most there can be"));
+    }
+    const int64_t now_ns = NowNs();
+    if (deadline_ns == 0) deadline_ns = now_ns + kRingFullNs;
+    if (lease_->Gone()) return absl::UnavailableError("shuntd is gone");
+    if (now_ns >= deadline_ns) {
+      return absl::UnavailableError("shuntd does not empty the session's ring: it is stopped or overloaded");
+    }
+    ::sched_yield();
+  }
+  if (pushed == ring::RingClient::Pushed::kDoneRingDoorbell) SignalEventFd(doorbell_.get());
+  return absl::OkStatus();
+}
+
+void Session::Add(Communicator* communicator) {
+  std::lock_guard lock(communicators_mutex_);
+  communicators_.push_back(communicator);
+}
+
+void Session::Remove(Communicator* communicator) {
+  std::lock_guard lock(communicators_mutex_);
+  std::erase(communicators_, communicator);
+}
+
+}  // namespace shunt::client

@@ -1,0 +1,97 @@
+// A session: the lease, the submission ring and the regions of one process, until it is closed.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/src/fork_guard.h"
+#include "client/src/lease_connection.h"
+#include "client/src/region_table.h"
+#include "runtime/core/fd.h"
+#include "runtime/ring/ring.h"
+
+namespace shunt::client {
+
+class Communicator;
+
+// Thread-safe. Kept alive by its handle, its communicators and their operations.
+class Session final : public std::enable_shared_from_this<Session>, private ForkTarget {
+ public:
+  struct Options {
+    std::string socket;  // the daemon's; the lease socket lies beside it
+    std::string name;
+  };
+
+  static absl::StatusOr<std::shared_ptr<Session>> Open(const Options& options);
+  ~Session();
+
+  // Ends the session at the daemon. What waits ends with UNAVAILABLE; memory stays mapped until the last
+  // owner of the session is gone.
+  void Close();
+
+  uint64_t id() const { return id_; }
+  // OK in the process that opened the session, FAILED_PRECONDITION in its forked children.
+  absl::Status CheckProcess() const;
+  bool InForkedChild() const { return generation_ != ForkGeneration(); }
+
+  // ---- Memory
+
+  // A region of its own: mapped, resident, zeroed. `bytes` > 0.
+  absl::StatusOr<void*> Allocate(size_t bytes);
+  // FAILED_PRECONDITION if an operation uses it, NOT_FOUND if no region begins at `data`.
+  absl::Status Free(const void* data);
+  RegionTable& regions() { return regions_; }
+  // A fellow member's region, mapped on first use; null if the daemon does not give it.
+  RegionTable::Memory PeerRegion(uint64_t region_id);
+  // True if peers have freed regions since their mappings were last dropped.
+  bool HasStaleRegions() const {
+    return ring_.regions_freed() != regions_freed_seen_.load(std::memory_order_relaxed);
+  }
+  // Unmaps the peers' regions unless an operation besides the caller's is active. The caller's must not have
+  // looked anything up yet.
+  void DropStaleRegions();
+
+  // ---- For communicators
+
+  LeaseConnection& lease() { return *lease_; }
+  // Gives the daemon work; see ring::Opcode. RESOURCE_EXHAUSTED if it has too much already.
+  absl::Status Submit(const ring::Submission& submission);
+  void Add(Communicator* communicator);
+  void Remove(Communicator* communicator);
+
+ private:
+  explicit Session(std::unique_ptr<LeaseConnection> lease);
+
+  absl::Status Start(const Options& options);
+  void CollectCompletions();
+  absl::StatusOr<void*> MapOwn(uint64_t region_id, int fd, uint64_t bytes);
+  void OnForkChild() override;
+
+  const uint32_t generation_ = ForkGeneration();
+  const int32_t pid_;
+  std::unique_ptr<LeaseConnection> lease_;
+  uint64_t id_ = 0;
+
+  std::mutex ring_mutex_;
+  Mapping ring_memory_;
+  UniqueFd doorbell_;
+  ring::RingClient ring_;
+  uint64_t next_token_ = 1;
+
+  RegionTable regions_;
+  std::atomic<uint32_t> regions_freed_seen_{0};
+
+  std::mutex communicators_mutex_;
+  std::vector<Communicator*> communicators_;
+};
+
+// When a request must be answered that the daemon answers at once. Generous: it may be swapped out.
+int64_t RequestDeadlineNs();
+
+}  // namespace shunt::client
