@@ -1,0 +1,66 @@
+// The command lines of shunt-perf, shunt-compare and shunt-limits.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/harness/control.h"
+#include "bench/harness/operation.h"
+
+namespace shunt::bench {
+
+enum class Placement : uint8_t { kOut, kIn, kBoth };
+
+// What the three have in common; shunt-limits uses a part of it.
+struct SweepOptions {
+  int ranks = 2;
+  Memory memory = Memory::kHost;
+  Placement placement = Placement::kBoth;
+  DataType dtype = DataType::kFloat32;
+  Redop redop = Redop::kSum;
+  int root = 0;
+  std::vector<uint64_t> sizes;  // bytes, as nccl-tests counts them
+  int64_t iterations = 0;       // of a block; 0: by time
+  int64_t warmup = 0;
+  int blocks = 3;
+  int64_t block_ns = 20'000'000;
+  bool check = true;
+  std::string json;
+  std::string socket;  // empty: a private daemon
+};
+
+struct PerfOptions : SweepOptions {
+  std::string op;         // an Operation's name, or join, open, soak, idle
+  std::vector<int> cpus;  // ranks may run on these; empty: all
+  bool bind = false;      // one rank on each of them in turn
+  int64_t count = 0;      // of join, open, soak, idle: how many or how long; 0: their default
+  bool open_child = false;
+};
+
+struct CompareOptions : SweepOptions {
+  std::string peer;
+  Operation op = Operation::kAllReduce;
+  int rounds = 5;
+  bool bound = false;
+  bool run_peer = true;
+  bool run_shunt = true;
+};
+
+struct LimitsOptions {
+  std::vector<int> ranks = {2, 4};
+  std::vector<uint64_t> sizes = {2u << 20, 16u << 20};
+  bool in_place = false;
+  int blocks = 5;
+  int64_t block_ns = 30'000'000;
+  std::string json;
+};
+
+// Each returns the exit code if the program should end now: help was asked for, or the line is
+// wrong (the words went to stderr).
+std::optional<int> ParsePerfOptions(int argc, char** argv, PerfOptions* options);
+std::optional<int> ParseCompareOptions(int argc, char** argv, CompareOptions* options);
+std::optional<int> ParseLimitsOptions(int argc, char** argv, LimitsOptions* options);
+
+}  // namespace shunt::bench

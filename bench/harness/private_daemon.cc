@@ -1,0 +1,102 @@
+#include "bench/harness/private_daemon.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "bench/harness/job.h"
+#include "runtime/core/clock.h"
+#include "runtime/core/status.h"
+#include "runtime/core/unix_socket.h"
+
+namespace shunt::bench {
+namespace {
+
+constexpr std::chrono::seconds kStartTimeout{20};
+constexpr std::chrono::seconds kStopTimeout{10};
+
+absl::StatusOr<pid_t> PidBehind(const std::string& socket) {
+  SHUNT_ASSIGN_OR_RETURN(
+      UniqueFd fd, ConnectUnix(socket + ".lease", SocketType::kSeqPacket, std::chrono::seconds(1)));
+  SHUNT_ASSIGN_OR_RETURN(PeerCredentials peer, GetPeerCredentials(fd.get()));
+  return peer.pid;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> SiblingProgram(const std::string& name) {
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  const auto path = self.parent_path() / name;
+  if (error || ::access(path.c_str(), X_OK) != 0) {
+    return absl::NotFoundError(
+        absl::StrCat("no program ", name, " in ", self.parent_path().string()));
+  }
+  return path.string();
+}
+
+absl::StatusOr<std::unique_ptr<TemporaryDirectory>> TemporaryDirectory::Make() {
+  std::string path = "/tmp/shunt-bench-XXXXXX";  // short: a socket's path has 107 bytes
+  if (::mkdtemp(path.data()) == nullptr) return ErrnoStatus(errno, "mkdtemp " + path);
+  return std::unique_ptr<TemporaryDirectory>(new TemporaryDirectory(path));
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+absl::StatusOr<std::unique_ptr<DaemonUnderTest>> DaemonUnderTest::Start(const std::string& socket) {
+  std::unique_ptr<DaemonUnderTest> daemon(new DaemonUnderTest);
+  if (!socket.empty()) {
+    daemon->socket_ = socket;
+    SHUNT_ASSIGN_OR_RETURN(daemon->pid_, PidBehind(socket));
+    return daemon;
+  }
+  SHUNT_ASSIGN_OR_RETURN(const std::string program, SiblingProgram("shuntd"));
+  SHUNT_ASSIGN_OR_RETURN(daemon->directory_, TemporaryDirectory::Make());
+  daemon->socket_ = daemon->directory_->path() + "/shuntd.sock";
+  SHUNT_ASSIGN_OR_RETURN(daemon->pid_,
+                         SpawnProgram({program, "--socket", daemon->socket_, "--log-level", "warn"},
+                                      /*quiet=*/true));
+  daemon->owned_ = true;
+  const int64_t deadline = DeadlineAfterNs(kStartTimeout);
+  while (true) {
+    const auto pid = PidBehind(daemon->socket_);
+    if (pid.ok()) return daemon;
+    int status = 0;
+    if (::waitpid(daemon->pid_, &status, WNOHANG) == daemon->pid_) {
+      daemon->owned_ = false;
+      return absl::UnavailableError(absl::StrCat(program, " ended at once, status ", status));
+    }
+    if (NowNs() > deadline) {
+      return absl::DeadlineExceededError(absl::StrCat(program, " took no connections within ",
+                                                      kStartTimeout.count(),
+                                                      " s: ", pid.status().message()));
+    }
+    ::usleep(5000);
+  }
+}
+
+DaemonUnderTest::~DaemonUnderTest() {
+  if (!owned_) return;
+  ::kill(pid_, SIGTERM);
+  const int64_t deadline = DeadlineAfterNs(kStopTimeout);
+  while (::waitpid(pid_, nullptr, WNOHANG) == 0) {
+    if (NowNs() > deadline) {
+      ::kill(pid_, SIGKILL);
+      ::waitpid(pid_, nullptr, 0);
+      return;
+    }
+    ::usleep(2000);
+  }
+}
+
+}  // namespace shunt::bench
