@@ -18,6 +18,7 @@ namespace shunt::internal::HWY_NAMESPACE {
 struct WideByteCodec {
   using Element = uint8_t;
   using Lane = uint32_t;
+  static constexpr size_t kElementsPerLane = 1;
   template <class D>
   using Stored = hn::Rebind<uint8_t, D>;
   template <class D>
@@ -35,6 +36,7 @@ struct WideByteCodec {
 // rounded quotient on the right side of the next integer.
 template <bool kSigned>
 struct ByteAvgOp : SumOp {
+  static constexpr bool kCommon = false;
   float divisor;
 
   template <class D, class V>
@@ -52,6 +54,7 @@ struct ByteAvgOp : SumOp {
 // Divides lane by lane. Rare enough: see IntShiftAvgOp.
 template <class T>
 struct IntAvgOp : SumOp {
+  static constexpr bool kCommon = false;
   T divisor;
 
   template <class D, class V>
@@ -69,6 +72,7 @@ struct IntAvgOp : SumOp {
 // Divides by 2^shift, towards zero.
 template <class T>
 struct IntShiftAvgOp : SumOp {
+  static constexpr bool kCommon = false;
   int shift;
 
   template <class D, class V>

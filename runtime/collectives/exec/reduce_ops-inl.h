@@ -19,7 +19,11 @@ namespace shunt::internal::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Integer sums and products are made in unsigned lanes, so that they wrap.
+//
+// kCommon: worth loops of their own for two and four ranks.
 struct SumOp {
+  static constexpr bool kCommon = true;
+
   template <class D, class V>
   HWY_INLINE V Start(D, V x) const {
     return x;
@@ -35,6 +39,8 @@ struct SumOp {
 };
 
 struct ProdOp : SumOp {
+  static constexpr bool kCommon = false;
+
   template <class D, class V>
   HWY_INLINE V Fold(D, V acc, V x, size_t) const {
     return hn::Mul(acc, x);
@@ -43,6 +49,8 @@ struct ProdOp : SumOp {
 
 // Highway's own Min and Max leave NaN and the sign of zero to the instruction set.
 struct MinOp : SumOp {
+  static constexpr bool kCommon = false;
+
   template <class D, class V>
   HWY_INLINE V Fold(D, V acc, V x, size_t) const {
     if constexpr (hwy::IsFloat<hn::TFromD<D>>()) {
@@ -54,6 +62,8 @@ struct MinOp : SumOp {
 };
 
 struct MaxOp : SumOp {
+  static constexpr bool kCommon = false;
+
   template <class D, class V>
   HWY_INLINE V Fold(D, V acc, V x, size_t) const {
     if constexpr (hwy::IsFloat<hn::TFromD<D>>()) {
@@ -67,6 +77,8 @@ struct MaxOp : SumOp {
 // Multiply, round, add: this file must be compiled with -ffp-contract=off.
 template <class Lane>
 struct PremulOp {
+  static constexpr bool kCommon = false;
+
   const std::byte* factors;  // rank k's, as a Lane, at k * stride
   size_t stride;
 
@@ -94,6 +106,7 @@ struct PremulOp {
 
 template <class Lane>
 struct FloatAvgOp : SumOp {
+  static constexpr bool kCommon = false;
   Lane divisor;
 
   template <class D, class V>

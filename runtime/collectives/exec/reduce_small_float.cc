@@ -7,6 +7,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "runtime/collectives/exec/reduce_small_float.cc"
 #include <memory>
+#include <type_traits>
 
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
@@ -17,9 +18,21 @@
 HWY_BEFORE_NAMESPACE();
 namespace shunt::internal::HWY_NAMESPACE {
 
+// float32 bits, rounded to nearest even at bit 16; the low half is rubbish. NaN comes out in its
+// one form.
+template <class D>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> RoundToBfloat16(D, hn::Vec<D> v) {
+  const hn::RebindToUnsigned<D> du;
+  const auto bits = hn::BitCast(du, v);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu)));
+  return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), hn::Set(du, 0x7fc00000u), rounded);
+}
+
 struct Bfloat16Codec {
   using Element = uint16_t;
   using Lane = float;
+  static constexpr size_t kElementsPerLane = 1;
   template <class D>
   using Stored = hn::Rebind<uint16_t, D>;
 
@@ -29,15 +42,34 @@ struct Bfloat16Codec {
     return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, LoadBytes(Stored<D>(), p))));
   }
   template <class D>
-  static HWY_INLINE hn::Vec<Stored<D>> Encode(D, hn::Vec<D> v) {
-    const hn::RebindToUnsigned<D> du;
+  static HWY_INLINE hn::Vec<Stored<D>> Encode(D d, hn::Vec<D> v) {
     const hn::RebindToSigned<D> di;
-    const auto bits = hn::BitCast(du, v);
-    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
-    const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu))));
-    const auto nan = hn::RebindMask(du, hn::IsNaN(v));
-    return hn::DemoteTo(Stored<D>(),
-                        hn::BitCast(di, hn::IfThenElse(nan, hn::Set(du, 0x7fc0u), rounded)));
+    const auto code = hn::ShiftRight<16>(RoundToBfloat16(d, v));
+    return hn::DemoteTo(Stored<D>(), hn::BitCast(di, code));
+  }
+};
+
+// Two neighbours in one 32-bit lane, taken apart and put together by shifts and masks alone.
+// Vectors only; little-endian.
+struct Bfloat16PairCodec {
+  using Element = uint16_t;
+  using Lane = float;
+  static constexpr size_t kElementsPerLane = 2;
+  template <class D>
+  using Stored = hn::RebindToUnsigned<D>;
+
+  template <class D>
+  static HWY_INLINE Pair<hn::Vec<D>> Load(D d, const std::byte* p) {
+    const Stored<D> du;
+    const auto both = LoadBytes(du, p);
+    return {hn::BitCast(d, hn::ShiftLeft<16>(both)),
+            hn::BitCast(d, hn::And(both, hn::Set(du, 0xffff0000u)))};
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<Stored<D>> Encode(D d, Pair<hn::Vec<D>> v) {
+    const Stored<D> du;
+    return hn::Or(hn::ShiftRight<16>(RoundToBfloat16(d, v.first)),
+                  hn::And(RoundToBfloat16(d, v.second), hn::Set(du, 0xffff0000u)));
   }
 };
 
@@ -48,6 +80,7 @@ template <class T, int kExp, int kMan, bool kInf, uint32_t kNan, uint32_t kLimit
 struct MiniCodec {
   using Element = T;
   using Lane = float;
+  static constexpr size_t kElementsPerLane = 1;
   template <class D>
   using Stored = hn::Rebind<T, D>;
 
@@ -111,12 +144,33 @@ struct MiniCodec {
 };
 
 using Float16Codec = MiniCodec<uint16_t, 5, 10, true, 0x7e00, 0x7c00>;
+
+#if (HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3) && !defined(HWY_DISABLE_F16C)
+// The same by F16C's instructions.
+struct FastFloat16Codec : Float16Codec {
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Load(D d, const std::byte* p) {
+    const hn::Rebind<hwy::float16_t, D> dh;
+    return hn::PromoteTo(d, hn::BitCast(dh, LoadBytes(Stored<D>(), p)));
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<Stored<D>> Encode(D d, hn::Vec<D> v) {
+    const hn::Rebind<hwy::float16_t, D> dh;
+    const hn::RebindToUnsigned<D> du;
+    const auto nan = hn::BitCast(d, hn::Set(du, 0x7fc00000u));
+    return hn::BitCast(Stored<D>(), hn::DemoteTo(dh, hn::IfThenElse(hn::IsNaN(v), nan, v)));
+  }
+};
+#else
+using FastFloat16Codec = Float16Codec;
+#endif
+
 using E4M3Codec = MiniCodec<uint8_t, 4, 3, false, 0x7f, 0x7e>;
 using E5M2Codec = MiniCodec<uint8_t, 5, 2, true, 0x7e, 0x7b>;
 using E5M2KeepInfCodec = MiniCodec<uint8_t, 5, 2, true, 0x7e, 0x7c>;  // min and max: no rounding
 
 // The factors decoded once for the call.
-template <class Codec>
+template <class Codec, class LaneCodec>
 void ReducePremul(const ReduceArgs& a) {
   constexpr size_t kOnStack = 64;
   float on_stack[kOnStack];
@@ -128,39 +182,42 @@ void ReducePremul(const ReduceArgs& a) {
   }
   const hn::CappedTag<float, 1> d1;
   for (size_t k = 0; k < a.src_count; ++k) {
-    factors[k] = hn::GetLane(Codec::Load(d1, a.scalars[k].bytes));
+    factors[k] = hn::GetLane(LaneCodec::Load(d1, a.scalars[k].bytes));
   }
-  ReduceAll<Codec>(a, PremulOp<float>{reinterpret_cast<const std::byte*>(factors), sizeof(float)});
+  ReduceAll<Codec, LaneCodec>(
+      a, PremulOp<float>{reinterpret_cast<const std::byte*>(factors), sizeof(float)});
 }
 
-template <class Codec, class MinMaxCodec = Codec>
+template <class Codec, class LaneCodec = Codec, class MinMaxCodec = Codec>
 void ReduceSmallAs(Redop redop, const ReduceArgs& a) {
+  using MinMaxLaneCodec =
+      std::conditional_t<std::is_same_v<Codec, MinMaxCodec>, LaneCodec, MinMaxCodec>;
   switch (redop) {
     case Redop::kSum:
-      return ReduceAll<Codec>(a, SumOp());
+      return ReduceAll<Codec, LaneCodec>(a, SumOp());
     case Redop::kProd:
-      return ReduceAll<Codec>(a, ProdOp());
+      return ReduceAll<Codec, LaneCodec>(a, ProdOp());
     case Redop::kMin:
-      return ReduceAll<MinMaxCodec>(a, MinOp());
+      return ReduceAll<MinMaxCodec, MinMaxLaneCodec>(a, MinOp());
     case Redop::kMax:
-      return ReduceAll<MinMaxCodec>(a, MaxOp());
+      return ReduceAll<MinMaxCodec, MinMaxLaneCodec>(a, MaxOp());
     case Redop::kAvg:
-      return ReduceAll<Codec>(a, FloatAvgOp<float>{{}, static_cast<float>(a.divisor)});
+      return ReduceAll<Codec, LaneCodec>(a, FloatAvgOp<float>{{}, static_cast<float>(a.divisor)});
     case Redop::kPremulSum:
-      return ReducePremul<Codec>(a);
+      return ReducePremul<Codec, LaneCodec>(a);
   }
 }
 
 void ReduceSmallFloatTarget(DataType dtype, Redop redop, const ReduceArgs& a) {
   switch (dtype) {
     case DataType::kFloat16:
-      return ReduceSmallAs<Float16Codec>(redop, a);
+      return ReduceSmallAs<FastFloat16Codec>(redop, a);
     case DataType::kBfloat16:
-      return ReduceSmallAs<Bfloat16Codec>(redop, a);
+      return ReduceSmallAs<Bfloat16PairCodec, Bfloat16Codec>(redop, a);
     case DataType::kFloat8E4M3:
       return ReduceSmallAs<E4M3Codec>(redop, a);
     case DataType::kFloat8E5M2:
-      return ReduceSmallAs<E5M2Codec, E5M2KeepInfCodec>(redop, a);
+      return ReduceSmallAs<E5M2Codec, E5M2Codec, E5M2KeepInfCodec>(redop, a);
     default:
       return;
   }
