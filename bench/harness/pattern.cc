@@ -44,7 +44,9 @@ uint32_t ExactMaximum(DataType dtype) {
 uint64_t EncodeSmallFloat(uint32_t value, int mantissa, int bias) {
   if (value == 0) return 0;
   const int exponent = 31 - __builtin_clz(value);
-  const uint64_t fraction = (static_cast<uint64_t>(value) << mantissa) >> exponent;
+  const uint64_t wide = value;
+  const uint64_t fraction =
+      exponent <= mantissa ? wide << (mantissa - exponent) : wide >> (exponent - mantissa);
   return (static_cast<uint64_t>(exponent + bias) << mantissa) +
          (fraction - (uint64_t{1} << mantissa));
 }

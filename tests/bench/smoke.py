@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""Runs a benchmark program briefly and checks its JSON: smoke.py BIN_DIR WHAT. Nothing is timed.
+
+Exit code 77: a program or peer is not in this build.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+BIN = pathlib.Path(sys.argv[1])
+BRIEF = ["--blocks", "1", "--block-ms", "1"]
+COLLECTIVES = ["all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "all_to_all_v",
+               "gather", "scatter", "send_recv", "barrier"]
+NO_IN_PLACE = {"all_to_all", "all_to_all_v", "send_recv", "barrier"}
+
+
+def run(*command, expect=0):
+    with tempfile.TemporaryDirectory() as directory:
+        path = pathlib.Path(directory) / "out.json"
+        done = subprocess.run([BIN / command[0], *command[1:], "--json", path], capture_output=True, text=True,
+                              timeout=300)
+        if done.returncode == 3:
+            skip(done.stderr.strip())
+        assert done.returncode == expect, f"{command}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        records = json.loads(path.read_text()) if path.exists() else []
+    return done, records
+
+
+def skip(words):
+    print(f"skipped: {words}")
+    sys.exit(77)
+
+
+def need(*programs):
+    for program in programs:
+        if not (BIN / program).exists():
+            skip(f"{BIN / program} is not built")
+
+
+def check_records(records, op, sizes):
+    assert records, op
+    for record in records:
+        assert record["op"] == op
+        assert record["wrong"] == 0 and record["time_us"] > 0 and record["ranks"] > 0, record
+        assert all(not isinstance(value, (dict, list)) for value in record.values()), record
+    assert len({record["bytes"] for record in records}) == sizes, records
+
+
+def limits():
+    _, records = run("shunt-limits", "--ranks", "2,3", "--bytes", "64K", *BRIEF)
+    ops = [record["op"] for record in records]
+    for op in ("copy", "one_pass_all_reduce", "one_pass_all_gather", "one_pass_reduce_scatter", "one_pass_all_to_all",
+               "futex_round_trip", "context_switch"):
+        assert op in ops, ops
+    assert all(record["bound"] > 0 and record["value"] > 0 for record in records), records
+    done, _ = run("shunt-limits", "--bytes", "many", expect=105)
+    assert '"many" is not a size' in done.stderr, done.stderr
+
+
+def perf():
+    need("shunt-perf", "shuntd")
+    for op in COLLECTIVES:
+        for memory in ("host", "malloc"):
+            _, records = run("shunt-perf", op, "--ranks", "3", "--memory", memory, "--sizes", "8,1000,20K,300K",
+                             "--root", "1", *BRIEF)
+            check_records(records, op, 1 if op == "barrier" else 4)
+            placements = {record["placement"] for record in records}
+            assert placements == ({"out"} if op in NO_IN_PLACE else {"in", "out"}), records
+    for dtype, redop in (("float16", "avg"), ("int8", "max"), ("float8_e4m3", "sum"), ("float64", "premul_sum"),
+                         ("uint64", "prod"), ("bfloat16", "min")):
+        _, records = run("shunt-perf", "all_reduce", "--dtype", dtype, "--redop", redop, "--sizes", "1K,100K", *BRIEF)
+        check_records(records, "all_reduce", 2)
+    done, _ = run("shunt-perf", "all_to_all", "--placement", "in", expect=1)
+    assert "cannot run in place" in done.stderr, done.stderr
+    done, _ = run("shunt-perf", "all_reduce", "--root", "2", expect=105)
+    assert "not a rank" in done.stderr, done.stderr
+
+
+def lifecycle():
+    need("shunt-perf", "shuntd")
+    for op, names in (("join", ["join_new", "join_warm"]), ("open", ["open_first", "open_later"]),
+                      ("soak", ["soak_communicators", "soak_sessions"]), ("idle", ["idle"])):
+        count = {"join": "20", "open": "2", "soak": "120", "idle": "1"}[op]
+        _, records = run("shunt-perf", op, "--count", count)
+        assert [record["op"] for record in records] == names, records
+
+
+def peer(name):
+    need("shunt-compare", f"shunt-peer-{name}")
+    ops = [op for op in COLLECTIVES if (name, op) != ("gloo", "reduce_scatter")]
+    for op in ops:
+        # MPICH 4.0.2 crashes in MPI_Reduce with MPI_IN_PLACE at a root other than 0.
+        placement = "out" if (name, op) == ("mpich", "reduce") else "both"
+        _, records = run("shunt-compare", name, op, "--sides", "peer", "--ranks", "3", "--root", "1", "--rounds", "1",
+                         "--placement", placement, "--sizes", "8,100K", *BRIEF)
+        for record in records:
+            assert record["peer_wrong"] == 0 and record["peer_time_us"] > 0 and record["peer"] == name, record
+    if name != "gloo":
+        done, _ = run("shunt-compare", name, "all_reduce", "--sides", "peer", "--redop", "avg", expect=1)
+        assert "has no avg" in done.stderr, done.stderr
+
+
+def compare():
+    need("shunt-compare", "shunt-peer-openmpi", "shunt-peer-shunt", "shuntd")
+    _, records = run("shunt-compare", "openmpi", "reduce_scatter", "--ranks", "2", "--rounds", "2", "--sizes", "64K,256K",
+                     "--bound", *BRIEF)
+    check_records(records, "reduce_scatter", 2)
+    for record in records:
+        assert record["ratio"] > 0 and record["bound"] > 0 and record["value"] > 0, record
+        assert abs(record["ratio"] - record["peer_time_us"] / record["time_us"]) < 1e-3 * record["ratio"], record
+
+
+what = sys.argv[2]
+if what.startswith("peer_"):
+    peer(what.removeprefix("peer_"))
+else:
+    {"limits": limits, "perf": perf, "lifecycle": lifecycle, "compare": compare}[what]()
