@@ -19,7 +19,6 @@ namespace {
 
 // A daemon's answer to a join comes at the join's deadline at the latest, and then has to get here.
 constexpr std::chrono::seconds kJoinGrace(5);
-constexpr int64_t kSpinNs = 50'000;
 constexpr size_t kNameBytesMax = 128;
 
 int AvailableCpus() {
@@ -78,7 +77,7 @@ absl::Status Communicator::Attach(const Joined& joined, int board_fd) {
   SHUNT_ASSIGN_OR_RETURN(board_memory_, Mapping::Map(board_fd, bytes));
   ::madvise(board_memory_.data(), bytes, MADV_DONTFORK);
   board::MemberOptions member_options;
-  member_options.spin_ns = options_.world_size <= AvailableCpus() ? kSpinNs : 0;
+  if (options_.world_size > AvailableCpus()) member_options.spin_ns = 0;
   board::MemberHost* const host = this;
   member_ = std::make_unique<board::Member>(board::Board(board_memory_.data(), options_.world_size),
                                             options_.rank, host, member_options);
