@@ -1,0 +1,390 @@
+#include "daemon/communicator.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/event_signal.h"
+#include "daemon/scheduler.h"
+#include "runtime/board/failure.h"
+#include "runtime/core/check.h"
+#include "runtime/core/status.h"
+
+namespace shunt::daemon {
+namespace {
+
+constexpr uint64_t kLongBytes = 256 << 10;
+// Bounds the descriptors that a client can make the daemon keep for one operation.
+constexpr size_t kAskersMax = 4 * board::kMaxLocalRanks;
+
+// Regions that the operation at hand has resolved: their mappings stay while it runs, also if their owner
+// dies meanwhile. One for each thread; Serve and PostFor never nest.
+class PinScope {
+ public:
+  PinScope() { current = this; }
+  ~PinScope() { current = nullptr; }
+  PinScope(const PinScope&) = delete;
+
+  static void Pin(std::shared_ptr<memory::Region> region) {
+    SHUNT_CHECK(current != nullptr);
+    if (current->pinned_.empty() || current->pinned_.back() != region) {
+      current->pinned_.push_back(std::move(region));
+    }
+  }
+
+ private:
+  static thread_local PinScope* current;
+  absl::InlinedVector<std::shared_ptr<memory::Region>, 8> pinned_;
+};
+thread_local PinScope* PinScope::current = nullptr;
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Communicator>> Communicator::Make(CommunicatorKey key, uint64_t id,
+                                                                 uint64_t epoch, int world,
+                                                                 OperationHost* host) {
+  const size_t bytes = board::Board::BytesFor(world);
+  SHUNT_ASSIGN_OR_RETURN(UniqueFd fd, MakeSealedMemfd("shunt-board", bytes));
+  SHUNT_ASSIGN_OR_RETURN(Mapping mapping, Mapping::Map(fd.get(), bytes));
+  return std::shared_ptr<Communicator>(new Communicator(std::move(key), id, epoch, world, host,
+                                                        std::move(fd), std::move(mapping)));
+}
+
+Communicator::Communicator(CommunicatorKey key, uint64_t id, uint64_t epoch, int world, OperationHost* host,
+                           UniqueFd board_fd, Mapping mapping)
+    : key_(std::move(key)),
+      id_(id),
+      epoch_(epoch),
+      world_(world),
+      host_(host),
+      board_fd_(std::move(board_fd)),
+      mapping_(std::move(mapping)),
+      board_(mapping_.data(), world),
+      server_(board_, this) {
+  board::Board(board_).Initialize(id, epoch, key_.name.c_str());
+}
+
+Communicator::~Communicator() { host_->loop->Cancel(timer_); }
+
+void Communicator::SetMembers(std::vector<Member> members) {
+  SHUNT_CHECK(static_cast<int>(members.size()) == world_);
+  for (int rank = 0; rank < world_; ++rank) {
+    board::RankRow& row = board_.row(rank);
+    const Member& member = members[rank];
+    row.session_id = member.session_id;
+    const size_t length = std::min(member.name.size(), sizeof(row.name) - 1);
+    std::copy_n(member.name.data(), length, row.name);
+    row.pid.store(member.pid, std::memory_order_release);
+  }
+  std::lock_guard lock(mutex_);
+  members_ = std::move(members);
+}
+
+std::vector<Member> Communicator::members() const {
+  std::lock_guard lock(mutex_);
+  return members_;
+}
+
+bool Communicator::HasMember(uint64_t session_id) const {
+  std::lock_guard lock(mutex_);
+  return std::any_of(members_.begin(), members_.end(), [session_id](const Member& member) {
+    return member.session_id == session_id && !member.gone;
+  });
+}
+
+bool Communicator::AllGone() const {
+  std::lock_guard lock(mutex_);
+  return gone_ == world_;
+}
+
+bool Communicator::MemberGone(int rank, bool died) {
+  std::vector<Served> dropped;  // destroyed after the lock: they may own sessions
+  std::lock_guard lock(mutex_);
+  Member& member = members_[rank];
+  if (member.gone) return false;
+  member.gone = true;
+  ++gone_;
+  // Atomics on the board only: a worker may be serving it meanwhile.
+  server_.RankGone(rank, died);
+  for (auto& [channel, queue] : queues_) {
+    for (auto it = queue.pending.begin(); it != queue.pending.end();) {
+      Served mine;
+      auto& askers = it->second.askers;
+      for (size_t i = 0; i < askers.size();) {
+        if (askers[i].rank == rank) {
+          mine.askers.push_back(std::move(askers[i]));
+          askers.erase(askers.begin() + i);
+        } else {
+          ++i;
+        }
+      }
+      // Those that the rank itself still waits for end with it.
+      for (Asker& asker : mine.askers) {
+        if (asker.operation == nullptr) continue;
+        host_->loop->Post([operation = asker.operation, rank, id = id_] {
+          operation->Finish(absl::AbortedError(
+              absl::StrCat("rank ", rank, " itself left communicator ", id, " before its operation ended")));
+        });
+      }
+      dropped.push_back(std::move(mine));
+      it = askers.empty() ? queue.pending.erase(it) : std::next(it);
+    }
+  }
+  ScheduleAllLocked();
+  return true;
+}
+
+void Communicator::Abort(int rank, std::string_view reason) {
+  server_.Abort(rank, reason);
+  std::lock_guard lock(mutex_);
+  ScheduleAllLocked();
+}
+
+void Communicator::FailForStop(std::string_view reason) {
+  board::RecordFailure(board_, board::FailureReason::kDaemonGone, -1, reason);
+  std::lock_guard lock(mutex_);
+  ScheduleAllLocked();
+}
+
+bool Communicator::TakesPart(int rank, uint32_t channel) const {
+  if (channel == 0) return true;
+  return channel < board_.channel_count() &&
+         (board_.RankOf(channel, 0) == rank || board_.RankOf(channel, 1) == rank);
+}
+
+void Communicator::Serve(int rank, std::shared_ptr<Session> session, uint64_t ring_token, uint32_t channel,
+                         uint64_t seq, int64_t deadline_ns) {
+  Asker asker;
+  asker.rank = rank;
+  asker.deadline_ns = deadline_ns;
+  asker.session = std::move(session);
+  asker.ring_token = ring_token;
+  std::lock_guard lock(mutex_);
+  if (members_[rank].gone) {
+    asker.session->Complete(ring_token, absl::StatusCode::kFailedPrecondition);
+    return;
+  }
+  AddLocked(channel, seq, std::move(asker));
+}
+
+void Communicator::AddLocked(uint32_t channel, uint64_t seq, Asker asker) {
+  WatchDeadlineLocked(asker.deadline_ns);
+  ChannelQueue& queue = queues_[channel];
+  queue.pending[seq].askers.push_back(std::move(asker));
+  ScheduleLocked(channel, queue);
+}
+
+void Communicator::Kick(uint32_t channel) {
+  std::lock_guard lock(mutex_);
+  const auto it = queues_.find(channel);
+  if (it != queues_.end()) ScheduleLocked(channel, it->second);
+}
+
+absl::Status Communicator::Watch(int rank, uint32_t channel, uint64_t seq, UniqueFd eventfd) {
+  {
+    std::lock_guard lock(mutex_);
+    const auto queue = queues_.find(channel);
+    if (queue != queues_.end() && !members_[rank].gone) {
+      const auto served = queue->second.pending.find(seq);
+      if (served != queue->second.pending.end()) {
+        if (served->second.askers.size() >= kAskersMax) {
+          return absl::ResourceExhaustedError(
+              absl::StrCat("operation ", seq, " of channel ", channel, " has ", kAskersMax, " watchers already"));
+        }
+        Asker asker;
+        asker.rank = rank;
+        asker.eventfd = std::move(eventfd);
+        served->second.askers.push_back(std::move(asker));
+        return absl::OkStatus();
+      }
+    }
+  }
+  SignalClientEventFd(eventfd.get());
+  return absl::OkStatus();
+}
+
+absl::Status Communicator::PostFor(int rank, const board::Call& call, board::RegionRef in,
+                                   board::RegionRef out, int64_t deadline_ns,
+                                   std::shared_ptr<Operation> operation) {
+  std::lock_guard lock(mutex_);
+  if (members_[rank].gone) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ", rank, " has left communicator ", id_));
+  }
+  const uint32_t channel = server_.ChannelOf(rank, call);
+  uint64_t& last = posted_[{rank, channel}];
+  {
+    PinScope pins;
+    SHUNT_RETURN_IF_ERROR(server_.PostFor(rank, call, in, out, last + 1).status());
+  }
+  ++last;
+  Asker asker;
+  asker.rank = rank;
+  asker.deadline_ns = deadline_ns;
+  asker.operation = std::move(operation);
+  AddLocked(channel, last, std::move(asker));
+  return absl::OkStatus();
+}
+
+std::byte* Communicator::Resolve(int rank, uint64_t region_id, uint64_t offset, uint64_t bytes) {
+  // members_ is not changed but for `gone` once the communicator is shared, and a gone member's regions
+  // are gone too: no lock, PostFor has it.
+  absl::StatusOr<std::shared_ptr<memory::Region>> region =
+      host_->regions->Find(members_[rank].session_id, region_id);
+  if (!region.ok()) return nullptr;
+  const absl::StatusOr<std::byte*> data = (*region)->At(offset, bytes);
+  if (!data.ok()) return nullptr;
+  PinScope::Pin(*std::move(region));
+  return *data;
+}
+
+void Communicator::ScheduleLocked(uint32_t channel, ChannelQueue& queue) {
+  if (queue.scheduled) {
+    queue.again = true;
+    return;
+  }
+  queue.scheduled = true;
+  host_->scheduler->Ready(shared_from_this(), channel);
+}
+
+void Communicator::ScheduleAllLocked() {
+  for (auto& [channel, queue] : queues_) {
+    if (!queue.pending.empty()) ScheduleLocked(channel, queue);
+  }
+}
+
+void Communicator::RunChannel(uint32_t channel) {
+  std::unique_lock lock(mutex_);
+  ChannelQueue& queue = queues_[channel];  // stays: only this function erases it
+  while (!queue.pending.empty()) {
+    const uint64_t seq = queue.pending.begin()->first;
+    queue.again = false;
+    lock.unlock();
+    board::Service service;
+    {
+      PinScope pins;
+      service = server_.Serve(channel, seq);
+    }
+    absl::Status outcome;
+    if (service == board::Service::kFailed) {
+      outcome = server_.FailureStatus();
+      // Its record may be about to be written; the words matter less than the end.
+      if (outcome.ok()) outcome = absl::AbortedError(absl::StrCat("communicator ", id_, " has failed"));
+    }
+    lock.lock();
+    if (service == board::Service::kPending) {
+      if (queue.again) continue;
+      break;
+    }
+    if (service == board::Service::kFailed) {
+      // Dead for every channel: the others find out now.
+      for (auto& [other, other_queue] : queues_) {
+        if (other != channel && !other_queue.pending.empty()) ScheduleLocked(other, other_queue);
+      }
+    }
+    auto node = queue.pending.extract(seq);
+    if (node.empty()) continue;  // all who asked have gone meanwhile
+    lock.unlock();
+    Complete(channel, seq, std::move(node.mapped()), outcome);
+    lock.lock();
+  }
+  queue.scheduled = false;
+  if (queue.pending.empty()) queues_.erase(channel);
+}
+
+void Communicator::Complete(uint32_t channel, uint64_t seq, Served served, const absl::Status& outcome) {
+  host_->served.fetch_add(1, std::memory_order_relaxed);
+  if (!outcome.ok()) host_->failed.fetch_add(1, std::memory_order_relaxed);
+  for (Asker& asker : served.askers) {
+    if (asker.operation != nullptr) server_.Retire(channel, seq, asker.rank);
+  }
+  for (Asker& asker : served.askers) {
+    if (asker.session != nullptr) asker.session->Complete(asker.ring_token, outcome.code());
+    if (asker.operation != nullptr) asker.operation->Finish(outcome);
+    if (asker.eventfd.valid()) SignalClientEventFd(asker.eventfd.get());
+  }
+}
+
+bool Communicator::LooksLong(uint32_t channel) {
+  uint64_t seq;
+  {
+    std::lock_guard lock(mutex_);
+    const auto it = queues_.find(channel);
+    if (it == queues_.end() || it->second.pending.empty()) return false;
+    seq = it->second.pending.begin()->first;
+  }
+  const board::PostBody body = board_.channel(channel).post(seq, 0).body;
+  if (body.dtype >= kDataTypeCount || body.kind >= kOpKindCount) return true;
+  return body.kind == static_cast<uint8_t>(OpKind::kAllToAllV) ||
+         body.count > kLongBytes / SizeOf(static_cast<DataType>(body.dtype));
+}
+
+void Communicator::WatchDeadlineLocked(int64_t deadline_ns) {
+  if (deadline_ns >= timer_ns_) return;
+  host_->loop->Cancel(timer_);
+  timer_ns_ = deadline_ns;
+  timer_ = host_->loop->At(deadline_ns, [weak = weak_from_this()] {
+    if (const std::shared_ptr<Communicator> self = weak.lock()) self->ExpireDue();
+  });
+}
+
+void Communicator::ExpireDue() {
+  struct Due {
+    uint32_t channel;
+    uint64_t seq;
+    int rank;
+  };
+  std::vector<Due> due;
+  std::unique_lock lock(mutex_);
+  timer_ns_ = kNeverNs;
+  timer_ = 0;
+  const int64_t now = NowNs();
+  int64_t next = kNeverNs;
+  for (const auto& [channel, queue] : queues_) {
+    for (const auto& [seq, served] : queue.pending) {
+      for (const Asker& asker : served.askers) {
+        if (asker.deadline_ns <= now) {
+          due.push_back({channel, seq, asker.rank});
+        } else {
+          next = std::min(next, asker.deadline_ns);
+        }
+      }
+    }
+  }
+  WatchDeadlineLocked(next);
+  if (due.empty()) return;
+  lock.unlock();
+  for (const Due& d : due) {
+    PinScope pins;
+    server_.Expire(d.channel, d.seq, d.rank);
+  }
+  lock.lock();
+  ScheduleAllLocked();
+}
+
+size_t Communicator::pending() const {
+  std::lock_guard lock(mutex_);
+  size_t count = 0;
+  for (const auto& [channel, queue] : queues_) count += queue.pending.size();
+  return count;
+}
+
+bool Communicator::LooksBusy() const {
+  if (!server_.FailureStatus().ok()) return false;
+  const board::Channel channel = board_.channel(0);
+  for (int rank = 0; rank < world_; ++rank) {
+    const uint64_t seq = board_.last_call(rank).sequence.load(std::memory_order_acquire);
+    const auto kind = board_.last_call(rank).words.load(std::memory_order_relaxed) & 0xff;
+    if (seq == 0 || kind == static_cast<uint8_t>(OpKind::kSend) || kind == static_cast<uint8_t>(OpKind::kRecv)) {
+      continue;
+    }
+    bool all_posted = true;
+    for (int p = 0; p < world_; ++p) {
+      const uint64_t word = channel.post(seq, p).word.load(std::memory_order_acquire);
+      all_posted = all_posted && word >> 2 >= seq;
+    }
+    if (!all_posted) return true;
+  }
+  return false;
+}
+
+}  // namespace shunt::daemon

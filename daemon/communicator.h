@@ -1,0 +1,166 @@
+// One epoch of a communicator: its board, its members, and the operations on it that the daemon sees
+// through. It lives until its last member has gone.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/event_loop.h"
+#include "daemon/session.h"
+#include "runtime/board/server.h"
+#include "runtime/core/fd.h"
+#include "runtime/memory/region_table.h"
+
+namespace shunt::daemon {
+
+class Scheduler;
+
+// Names a communicator: two tenants, or two jobs of one, never meet.
+struct CommunicatorKey {
+  uint32_t uid = 0;
+  std::string job;
+  std::string name;
+  bool operator==(const CommunicatorKey&) const = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const CommunicatorKey& key) {
+    return H::combine(std::move(h), key.uid, key.job, key.name);
+  }
+};
+
+struct Member {
+  uint64_t session_id = 0;
+  int32_t pid = 0;
+  std::string name;  // the session's
+  bool gone = false;  // left or dead
+  bool daemon_posts = false;
+};
+
+// Everything that served operations share. Outlives all communicators.
+struct OperationHost {
+  memory::RegionTable* regions = nullptr;
+  Scheduler* scheduler = nullptr;
+  EventLoop* loop = nullptr;
+  std::atomic<uint64_t> served = 0;  // operations, for status
+  std::atomic<uint64_t> failed = 0;
+};
+
+// Thread-safe.
+class Communicator : public std::enable_shared_from_this<Communicator>, private board::RegionResolver {
+ public:
+  // What a board counts for in its members' quotas, each: a member writes a line here and a slot there; the
+  // rest of the object is a hole, and its pages belong to whoever touches them.
+  static constexpr uint64_t kChargedBytes = 64 << 10;
+
+  // Makes the board: sealed, sparse, mapped, its header written. Members come later.
+  static absl::StatusOr<std::shared_ptr<Communicator>> Make(CommunicatorKey key, uint64_t id, uint64_t epoch,
+                                                            int world, OperationHost* host);
+  ~Communicator() override;
+
+  const CommunicatorKey& key() const { return key_; }
+  uint64_t id() const { return id_; }
+  uint64_t epoch() const { return epoch_; }
+  int world() const { return world_; }
+  int board_fd() const { return board_fd_.get(); }
+
+  // Before it is shared with anybody: the ranks, in order.
+  void SetMembers(std::vector<Member> members);
+  std::vector<Member> members() const;
+  // True if a session with this id is a member and not gone.
+  bool HasMember(uint64_t session_id) const;
+  bool AllGone() const;
+  // OK, or why the communicator takes no more work.
+  absl::Status FailureStatus() const { return server_.FailureStatus(); }
+  std::string LastCall(int rank) const { return server_.LastCall(rank); }
+
+  // The rank has left, or its process has died: all operations that need it end. True if it was there.
+  bool MemberGone(int rank, bool died);
+  void Abort(int rank, std::string_view reason);
+  // The daemon goes away: everything ends with UNAVAILABLE.
+  void FailForStop(std::string_view reason);
+
+  // See an operation through for `rank`, whose own post is on the board or about to be. Completed on the
+  // session's ring.
+  void Serve(int rank, std::shared_ptr<Session> session, uint64_t ring_token, uint32_t channel, uint64_t seq,
+             int64_t deadline_ns);
+  // News of an operation on the channel.
+  void Kick(uint32_t channel);
+  // Signals `eventfd` (CheckEventFd passed) when (channel, seq) has ended for `rank`; at once if the daemon
+  // knows of no such operation.
+  absl::Status Watch(int rank, uint32_t channel, uint64_t seq, UniqueFd eventfd);
+  // Posts a call for `rank`. Nothing was posted if it fails. `operation` is finished with the outcome.
+  absl::Status PostFor(int rank, const board::Call& call, board::RegionRef in, board::RegionRef out,
+                       int64_t deadline_ns, std::shared_ptr<Operation> operation);
+
+  // True if `rank` takes part in the channel.
+  bool TakesPart(int rank, uint32_t channel) const;
+
+  // A worker's: does what can be done on the channel.
+  void RunChannel(uint32_t channel);
+  // A hint for the scheduler, from what a member wrote: does the next operation move much?
+  bool LooksLong(uint32_t channel);
+
+  // Operations that the daemon is seeing through.
+  size_t pending() const;
+  // A guess from the board: some rank waits for an operation. For the grace period only.
+  bool LooksBusy() const;
+
+ private:
+  struct Asker {
+    int rank = -1;
+    int64_t deadline_ns = kNeverNs;
+    std::shared_ptr<Session> session;      // ring
+    uint64_t ring_token = 0;
+    std::shared_ptr<Operation> operation;  // gRPC
+    UniqueFd eventfd;                      // watch
+  };
+  struct Served {
+    absl::InlinedVector<Asker, 2> askers;
+  };
+  struct ChannelQueue {
+    std::map<uint64_t, Served> pending;  // by sequence
+    bool scheduled = false;              // waits for a worker, or has one
+    bool again = false;                  // news came while a worker was at it
+  };
+
+  Communicator(CommunicatorKey key, uint64_t id, uint64_t epoch, int world, OperationHost* host,
+               UniqueFd board_fd, Mapping mapping);
+
+  std::byte* Resolve(int rank, uint64_t region, uint64_t offset, uint64_t bytes) override;
+  void AddLocked(uint32_t channel, uint64_t seq, Asker asker);
+  void ScheduleLocked(uint32_t channel, ChannelQueue& queue);
+  void ScheduleAllLocked();
+  void WatchDeadlineLocked(int64_t deadline_ns);
+  void ExpireDue();
+  // After the lock is gone: `served` has ended.
+  void Complete(uint32_t channel, uint64_t seq, Served served, const absl::Status& outcome);
+
+  const CommunicatorKey key_;
+  const uint64_t id_;
+  const uint64_t epoch_;
+  const int world_;
+  OperationHost* const host_;
+  const UniqueFd board_fd_;
+  const Mapping mapping_;
+  const board::Board board_;
+  board::Server server_;
+
+  mutable std::mutex mutex_;
+  std::vector<Member> members_;
+  int gone_ = 0;
+  std::unordered_map<uint32_t, ChannelQueue> queues_;
+  // Sequences of ranks whose calls the daemon posts: (rank, channel) → the last one.
+  std::map<std::pair<int, uint32_t>, uint64_t> posted_;
+  EventLoop::TimerId timer_ = 0;
+  int64_t timer_ns_ = kNeverNs;
+};
+
+}  // namespace shunt::daemon

@@ -1,0 +1,75 @@
+#include "absl/strings/str_cat.h"
+#include "daemon/event_signal.h"
+#include "daemon/services.h"
+#include "daemon/text.h"
+#include "runtime/core/status.h"
+
+namespace shunt::daemon {
+namespace {
+
+constexpr uint32_t kDefaultTimeoutMs = 60'000;
+constexpr size_t kReasonBytesMax = 256;
+
+}  // namespace
+
+uint64_t Services::Join(const SessionPtr& session, const v1::JoinRequest& request, bool daemon_posts,
+                        JoinReply reply) {
+  if (absl::Status status = CheckNotStopping(); !status.ok()) {
+    reply(status, {});
+    return 0;
+  }
+  JoinRequestArgs args;
+  args.name = request.name();
+  args.job = request.job();
+  args.rank = request.rank();
+  args.world_size = request.world_size();
+  args.deadline_ns = DeadlineAfterNs(std::chrono::milliseconds(
+      request.timeout_ms() == 0 ? kDefaultTimeoutMs : request.timeout_ms()));
+  args.daemon_posts = daemon_posts;
+  return context_.communicators->Join(
+      session, args, [reply = std::move(reply)](const absl::StatusOr<Joined>& joined) {
+        v1::JoinResponse response;
+        if (joined.ok()) {
+          const Communicator& communicator = *joined->communicator;
+          response.set_communicator_id(communicator.id());
+          response.set_epoch(communicator.epoch());
+          response.set_warm(joined->warm);
+          int rank = 0;
+          for (const Member& member : communicator.members()) {
+            v1::Member* out = response.add_members();
+            out->set_rank(rank++);
+            out->set_pid(member.pid);
+            out->set_session_id(member.session_id);
+            out->set_name(member.name);
+          }
+        }
+        reply(joined, response);
+      });
+}
+
+absl::Status Services::Leave(const SessionPtr& session, const v1::LeaveRequest& request) {
+  return context_.communicators->Leave(*session, request.communicator_id());
+}
+
+absl::Status Services::Abort(const SessionPtr& session, const v1::AbortRequest& request) {
+  SHUNT_ASSIGN_OR_RETURN(const Membership membership, session->FindMembership(request.communicator_id()));
+  membership.communicator->Abort(membership.rank, Utf8Prefix(request.reason(), kReasonBytesMax));
+  return absl::OkStatus();
+}
+
+absl::Status Services::Watch(const SessionPtr& session, const v1::WatchOperation& request, UniqueFd eventfd) {
+  if (!eventfd.valid()) return absl::InvalidArgumentError("watch_operation: the packet carries no descriptor");
+  SHUNT_RETURN_IF_ERROR(CheckEventFd(eventfd.get()));
+  SHUNT_ASSIGN_OR_RETURN(const Membership membership, session->FindMembership(request.communicator_id()));
+  if (!membership.communicator->TakesPart(membership.rank, request.channel())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("watch_operation: rank ", membership.rank, " takes no part in channel ",
+                     request.channel()));
+  }
+  // What the client submitted before it sent this must be known first.
+  context_.scheduler->Drain(session);
+  return membership.communicator->Watch(membership.rank, request.channel(), request.sequence(),
+                                        std::move(eventfd));
+}
+
+}  // namespace shunt::daemon

@@ -1,0 +1,413 @@
+#include "daemon/communicator_table.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/log.h"
+#include "daemon/text.h"
+#include "runtime/board/layout.h"
+#include "runtime/core/check.h"
+#include "runtime/core/status.h"
+
+namespace shunt::daemon {
+namespace {
+
+constexpr size_t kNameBytesMax = 128;
+// Joins of one session that wait at once.
+constexpr int64_t kWaitingJoinsMax = 64;
+
+std::string Quoted(const CommunicatorKey& key) {
+  return key.job.empty() ? absl::StrCat("communicator '", key.name, "'")
+                         : absl::StrCat("communicator '", key.name, "' of job '", key.job, "'");
+}
+
+std::string Who(const Session& session) {
+  return absl::StrCat("session ", session.id, " (pid ", session.peer.pid, ", '", session.name, "')");
+}
+
+}  // namespace
+
+CommunicatorTable::CommunicatorTable(Limits limits, OperationHost* host) : limits_(limits), host_(host) {}
+
+CommunicatorTable::~CommunicatorTable() { host_->loop->Cancel(idle_timer_); }
+
+absl::Status CommunicatorTable::Check(const Session& session, const JoinRequestArgs& args) const {
+  if (args.name.empty() || args.name.size() > kNameBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("communicator name of ", args.name.size(),
+                                                   " bytes; expected 1 to ", kNameBytesMax));
+  }
+  if (args.job.size() > kNameBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("job of ", args.job.size(), " bytes; expected at most ", kNameBytesMax));
+  }
+  for (const std::string* text : {&args.name, &args.job}) {
+    if (std::any_of(text->begin(), text->end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; })) {
+      return absl::InvalidArgumentError("communicator name or job contains a control character");
+    }
+  }
+  if (args.world_size < 1 || args.world_size > board::kMaxLocalRanks) {
+    return absl::InvalidArgumentError(absl::StrCat("communicator '", args.name, "': world size ",
+                                                   args.world_size, "; expected 1 to ",
+                                                   board::kMaxLocalRanks, " ranks on one node"));
+  }
+  if (args.rank < 0 || args.rank >= args.world_size) {
+    return absl::InvalidArgumentError(absl::StrCat("communicator '", args.name, "': rank ", args.rank,
+                                                   "; expected 0 to ", args.world_size - 1));
+  }
+  if (session.ended.load(std::memory_order_acquire)) return absl::CancelledError("the session has ended");
+  return absl::OkStatus();
+}
+
+absl::Status CommunicatorTable::AdmitLocked(const std::shared_ptr<Session>& session,
+                                            const JoinRequestArgs& args, const CommunicatorKey& key,
+                                            Record& record) {
+  // Under the table's lock: a session that ends from here on takes its joins with it.
+  if (session->ended.load(std::memory_order_acquire)) return absl::CancelledError("the session has ended");
+  const auto waiting = joins_of_session_.find(session->id);
+  const int64_t waits = waiting == joins_of_session_.end() ? 0 : waiting->second;
+  if (waits >= kWaitingJoinsMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(Who(*session), " waits in ", kWaitingJoinsMax, " joins already, the most it may"));
+  }
+  int64_t memberships;
+  {
+    std::lock_guard lock(session->mutex);
+    memberships = static_cast<int64_t>(session->memberships.size());
+  }
+  if (memberships + waits >= limits_.communicators_per_session) {
+    return absl::ResourceExhaustedError(absl::StrCat("max_communicators_per_session: ", Who(*session),
+                                                     " is in ", limits_.communicators_per_session,
+                                                     " communicators already"));
+  }
+  if (record.current != nullptr && record.current->FailureStatus().ok()) {
+    const std::vector<Member> members = record.current->members();
+    const bool all_here =
+        std::none_of(members.begin(), members.end(), [](const Member& member) { return member.gone; });
+    if (all_here && static_cast<int>(members.size()) != args.world_size) {
+      return absl::FailedPreconditionError(absl::StrCat(Quoted(key), ": world size ", args.world_size,
+                                                        ", but it is joined with world size ",
+                                                        members.size()));
+    }
+    if (args.rank < static_cast<int>(members.size()) && !members[args.rank].gone) {
+      const Member& holder = members[args.rank];
+      return absl::AlreadyExistsError(absl::StrCat(
+          Quoted(key), ": rank ", args.rank, " is held by session ", holder.session_id, " (pid ",
+          holder.pid, ", '", holder.name, "')",
+          holder.session_id == session->id ? ", which is this one: leave before joining again" : ""));
+    }
+  }
+  if (record.joining != nullptr) {
+    Joining& joining = *record.joining;
+    if (joining.world != args.world_size) {
+      const auto& [rank, other] = *joining.ranks.begin();
+      return absl::FailedPreconditionError(
+          absl::StrCat(Quoted(key), ": rank ", args.rank, " joins with world size ", args.world_size,
+                       ", but rank ", rank, ", ", Who(*other.session), ", joins with world size ",
+                       joining.world));
+    }
+    const auto taken = joining.ranks.find(args.rank);
+    if (taken != joining.ranks.end()) {
+      return absl::AlreadyExistsError(absl::StrCat(Quoted(key), ": rank ", args.rank, " is taken by ",
+                                                   Who(*taken->second.session),
+                                                   ", which waits for the others to join"));
+    }
+  }
+  return host_->regions->Charge(session->owner(), Communicator::kChargedBytes, "board of a communicator");
+}
+
+uint64_t CommunicatorTable::Join(const std::shared_ptr<Session>& session, const JoinRequestArgs& args,
+                                 JoinDone done) {
+  if (absl::Status status = Check(*session, args); !status.ok()) {
+    done(status);
+    return 0;
+  }
+  const CommunicatorKey key{session->peer.uid, args.job, args.name};
+  Completions completions;
+  uint64_t join_id = 0;
+  absl::Status status;
+  {
+    std::lock_guard lock(mutex_);
+    Record& record = records_[key];
+    status = AdmitLocked(session, args, key, record);
+    if (status.ok() && record.joining == nullptr) {
+      // Now, not when the last rank comes: its call then only sends replies.
+      absl::StatusOr<std::shared_ptr<Communicator>> next = Communicator::Make(
+          key, next_communicator_id_++, record.epochs + 1, args.world_size, host_);
+      if (next.ok()) {
+        record.joining = std::make_unique<Joining>();
+        record.joining->world = args.world_size;
+        record.joining->next = *std::move(next);
+      } else {
+        status = next.status();
+        host_->regions->Release(session->owner(), Communicator::kChargedBytes);
+      }
+    }
+    if (status.ok()) {
+      if (record.is_idle) {
+        idle_.erase(record.idle);
+        record.is_idle = false;
+      }
+      join_id = next_join_id_++;
+      Participant& participant = record.joining->ranks[args.rank];
+      participant.join_id = join_id;
+      participant.session = session;
+      participant.daemon_posts = args.daemon_posts;
+      participant.done = std::move(done);
+      if (static_cast<int>(record.joining->ranks.size()) == args.world_size) {
+        FinishLocked(key, record, &completions);
+        join_id = 0;
+      } else {
+        participant.timer = host_->loop->At(args.deadline_ns, [this, join_id] { Expire(join_id); });
+        joins_.emplace(join_id, std::pair(key, args.rank));
+        ++joins_of_session_[session->id];
+      }
+    } else {
+      completions.emplace_back(std::move(done), status);
+      Settle(key, record);
+    }
+  }
+  for (auto& [call, result] : completions) call(result);
+  return join_id;
+}
+
+void CommunicatorTable::FinishLocked(const CommunicatorKey& key, Record& record, Completions* completions) {
+  const std::unique_ptr<Joining> joining = std::move(record.joining);
+  const std::shared_ptr<Communicator>& communicator = joining->next;
+  std::vector<Member> members(joining->world);
+  for (const auto& [rank, participant] : joining->ranks) {
+    members[rank] = {participant.session->id, participant.session->peer.pid, participant.session->name,
+                     false, participant.daemon_posts};
+  }
+  communicator->SetMembers(std::move(members));
+  const bool warm = record.epochs > 0;
+  ++record.epochs;
+  record.last_world = joining->world;
+  record.current = communicator;
+  by_id_.emplace(communicator->id(), communicator);
+  for (auto& [rank, participant] : joining->ranks) {
+    host_->loop->Cancel(participant.timer);
+    if (joins_.erase(participant.join_id) != 0) {
+      const auto of_session = joins_of_session_.find(participant.session->id);
+      if (--of_session->second == 0) joins_of_session_.erase(of_session);
+    }
+    {
+      std::lock_guard lock(participant.session->mutex);
+      participant.session->memberships.emplace(communicator->id(),
+                                               Membership{communicator, rank, participant.daemon_posts});
+    }
+    completions->emplace_back(std::move(participant.done), Joined{communicator, warm});
+  }
+  if (LogEnabled(LogLevel::kDebug)) {
+    Log(LogLevel::kDebug, "communicator joined",
+        {{"communicator", communicator->id()}, {"name", key.name}, {"job", key.job}, {"uid", key.uid},
+         {"world", joining->world}, {"epoch", record.epochs}});
+  }
+}
+
+bool CommunicatorTable::RemoveLocked(uint64_t join_id, Participant* removed, std::string* missing) {
+  const auto join = joins_.find(join_id);
+  if (join == joins_.end()) return false;
+  const auto [key, rank] = join->second;
+  Record& record = records_.at(key);
+  Joining& joining = *record.joining;
+  if (missing != nullptr) *missing = absl::StrCat(Quoted(key), ": ", MissingRanks(joining));
+  const auto participant = joining.ranks.find(rank);
+  *removed = std::move(participant->second);
+  joining.ranks.erase(participant);
+  joins_.erase(join);
+  const auto of_session = joins_of_session_.find(removed->session->id);
+  if (--of_session->second == 0) joins_of_session_.erase(of_session);
+  host_->loop->Cancel(removed->timer);
+  host_->regions->Release(removed->session->owner(), Communicator::kChargedBytes);
+  if (joining.ranks.empty()) record.joining.reset();
+  Settle(key, record);
+  return true;
+}
+
+bool CommunicatorTable::Withdraw(uint64_t join_id) {
+  Participant removed;
+  {
+    std::lock_guard lock(mutex_);
+    if (!RemoveLocked(join_id, &removed, nullptr)) return false;
+  }
+  removed.done(absl::CancelledError("the join was withdrawn"));
+  return true;
+}
+
+void CommunicatorTable::Expire(uint64_t join_id) {
+  Participant removed;
+  std::string missing;
+  {
+    std::lock_guard lock(mutex_);
+    if (!RemoveLocked(join_id, &removed, &missing)) return;
+  }
+  removed.done(absl::DeadlineExceededError(missing));
+}
+
+std::string CommunicatorTable::MissingRanks(const Joining& joining) const {
+  std::string list;
+  int count = 0;
+  for (int rank = 0; rank < joining.world; ++rank) {
+    if (joining.ranks.contains(rank)) continue;
+    if (++count <= 16) absl::StrAppend(&list, list.empty() ? "" : ", ", rank);
+  }
+  if (count > 16) absl::StrAppend(&list, ", ... (", count, " in all)");
+  return absl::StrCat(joining.ranks.size(), " of ", joining.world, " ranks joined before the deadline; missing rank",
+                      count == 1 ? " " : "s ", list);
+}
+
+void CommunicatorTable::Settle(const CommunicatorKey& key, Record& record) {
+  if (record.joining != nullptr || record.current != nullptr || record.is_idle) return;
+  if (record.epochs == 0 || limits_.warm_records == 0 || limits_.warm_ttl_ns == 0) {
+    // `key` may live in the record.
+    const CommunicatorKey copy = key;
+    records_.erase(copy);
+    return;
+  }
+  record.is_idle = true;
+  record.idle_since_ns = NowNs();
+  record.idle = idle_.insert(idle_.end(), key);
+  while (static_cast<int64_t>(idle_.size()) > limits_.warm_records) {
+    const CommunicatorKey oldest = idle_.front();
+    idle_.pop_front();
+    records_.erase(oldest);
+  }
+  ExpireIdleLocked();
+}
+
+void CommunicatorTable::ExpireIdleLocked() {
+  const int64_t now = NowNs();
+  while (!idle_.empty()) {
+    const CommunicatorKey& oldest = idle_.front();
+    const int64_t due = records_.at(oldest).idle_since_ns + limits_.warm_ttl_ns;
+    if (due > now) {
+      if (idle_timer_ == 0) {
+        idle_timer_ = host_->loop->At(due, [this] {
+          std::lock_guard lock(mutex_);
+          idle_timer_ = 0;
+          ExpireIdleLocked();
+        });
+      }
+      return;
+    }
+    const CommunicatorKey copy = oldest;
+    idle_.pop_front();
+    records_.erase(copy);
+  }
+}
+
+absl::Status CommunicatorTable::Leave(Session& session, uint64_t communicator_id) {
+  Membership membership;
+  {
+    std::lock_guard lock(session.mutex);
+    const auto it = session.memberships.find(communicator_id);
+    if (it == session.memberships.end()) {
+      return absl::NotFoundError(
+          absl::StrCat("communicator ", communicator_id, ": this session is not a member of it"));
+    }
+    membership = std::move(it->second);
+    session.memberships.erase(it);
+  }
+  DropMembership(session, membership, /*died=*/false);
+  return absl::OkStatus();
+}
+
+void CommunicatorTable::DropMembership(Session& session, const Membership& membership, bool died) {
+  if (!membership.communicator->MemberGone(membership.rank, died)) return;
+  host_->regions->Release(session.owner(), Communicator::kChargedBytes);
+  if (!membership.communicator->AllGone()) return;
+  std::shared_ptr<Communicator> dropped;  // unmapped after the lock
+  std::lock_guard lock(mutex_);
+  by_id_.erase(membership.communicator->id());
+  const auto record = records_.find(membership.communicator->key());
+  if (record != records_.end() && record->second.current == membership.communicator) {
+    dropped = std::move(record->second.current);
+    Settle(record->first, record->second);
+  }
+}
+
+void CommunicatorTable::SessionGone(Session& session, bool died) {
+  std::vector<Participant> removed;
+  {
+    std::lock_guard lock(mutex_);
+    if (joins_of_session_.contains(session.id)) {
+      std::vector<uint64_t> ids;
+      for (const auto& [id, where] : joins_) {
+        if (records_.at(where.first).joining->ranks.at(where.second).session.get() == &session) {
+          ids.push_back(id);
+        }
+      }
+      for (const uint64_t id : ids) RemoveLocked(id, &removed.emplace_back(), nullptr);
+    }
+  }
+  for (Participant& participant : removed) participant.done(absl::CancelledError("the session has ended"));
+  std::unordered_map<uint64_t, Membership> memberships;
+  {
+    std::lock_guard lock(session.mutex);
+    memberships.swap(session.memberships);
+  }
+  for (const auto& [id, membership] : memberships) DropMembership(session, membership, died);
+}
+
+void CommunicatorTable::WithdrawAll(std::string_view reason) {
+  std::vector<Participant> removed;
+  {
+    std::lock_guard lock(mutex_);
+    std::vector<uint64_t> ids;
+    for (const auto& [id, where] : joins_) ids.push_back(id);
+    for (const uint64_t id : ids) RemoveLocked(id, &removed.emplace_back(), nullptr);
+  }
+  for (Participant& participant : removed) participant.done(absl::UnavailableError(AbslView(reason)));
+}
+
+void CommunicatorTable::FailAll(std::string_view reason) {
+  for (const std::shared_ptr<Communicator>& communicator : List()) communicator->FailForStop(reason);
+}
+
+std::vector<std::shared_ptr<Communicator>> CommunicatorTable::List() const {
+  std::vector<std::shared_ptr<Communicator>> list;
+  std::lock_guard lock(mutex_);
+  for (const auto& [id, communicator] : by_id_) list.push_back(communicator);
+  return list;
+}
+
+size_t CommunicatorTable::size() const {
+  std::lock_guard lock(mutex_);
+  return by_id_.size();
+}
+
+std::vector<CommunicatorView> CommunicatorTable::View() const {
+  std::vector<CommunicatorView> views;
+  std::lock_guard lock(mutex_);
+  for (const auto& [id, communicator] : by_id_) {
+    CommunicatorView view{communicator->key(), id, communicator->epoch(), communicator->world(), "ready", "", {}};
+    const absl::Status failure = communicator->FailureStatus();
+    if (!failure.ok()) {
+      view.state = "failed";
+      view.failure = std::string(failure.message());
+    }
+    const std::vector<Member> members = communicator->members();
+    for (int rank = 0; rank < static_cast<int>(members.size()); ++rank) {
+      if (members[rank].gone) continue;
+      view.ranks.push_back(
+          {rank, members[rank].pid, members[rank].session_id, communicator->LastCall(rank)});
+    }
+    views.push_back(std::move(view));
+  }
+  for (const auto& [key, record] : records_) {
+    if (record.joining != nullptr) {
+      CommunicatorView view{key, record.joining->next->id(), record.epochs + 1, record.joining->world,
+                            "joining", "", {}};
+      for (const auto& [rank, participant] : record.joining->ranks) {
+        view.ranks.push_back({rank, participant.session->peer.pid, participant.session->id, ""});
+      }
+      std::sort(view.ranks.begin(), view.ranks.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+      views.push_back(std::move(view));
+    } else if (record.is_idle) {
+      views.push_back({key, 0, record.epochs, record.last_world, "idle", "", {}});
+    }
+  }
+  return views;
+}
+
+}  // namespace shunt::daemon

@@ -1,0 +1,233 @@
+#include "daemon/daemon.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/communicator_table.h"
+#include "daemon/event_loop.h"
+#include "daemon/grpc_server.h"
+#include "daemon/lease_server.h"
+#include "daemon/log.h"
+#include "daemon/scheduler.h"
+#include "daemon/services.h"
+#include "daemon/session_table.h"
+#include "daemon/version.h"
+#include "runtime/core/clock.h"
+#include "runtime/core/status.h"
+
+namespace shunt::daemon {
+namespace {
+
+constexpr int kDefaultWorkersMax = 8;
+constexpr int64_t kDefaultSpinUs = 20;
+// While the daemon stops it looks this often whether operations still run.
+constexpr auto kStopPoll = std::chrono::milliseconds(5);
+
+// The directory of the socket, if it is missing and below /run, which is empty after a boot.
+absl::Status MakeParent(const std::string& socket) {
+  const std::string parent = std::filesystem::path(socket).parent_path();
+  struct stat info {};
+  if (!parent.starts_with("/run/") || ::stat(parent.c_str(), &info) == 0) return absl::OkStatus();
+  if (::mkdir(parent.c_str(), 0755) != 0 && errno != EEXIST) {
+    return ErrnoStatus(errno, absl::StrCat("making the socket's directory ", parent));
+  }
+  return absl::OkStatus();
+}
+
+memory::Quotas QuotasOf(const Config& config, const topology::Topology& topology) {
+  memory::Quotas quotas;
+  quotas.total_bytes = config.memory_total != 0 ? config.memory_total : topology.memory_bytes / 2;
+  quotas.tenant_bytes = config.memory_per_tenant != 0 ? config.memory_per_tenant : quotas.total_bytes;
+  quotas.session_bytes = config.memory_per_session != 0 ? config.memory_per_session : quotas.tenant_bytes;
+  return quotas;
+}
+
+class DaemonImpl : public Daemon {
+ public:
+  explicit DaemonImpl(const Config& config) : config_(config) {}
+
+  ~DaemonImpl() override {
+    if (!started_) {
+      // A part is missing: take down what there is, in order.
+      grpc_.reset();
+      OnLoop([this] { lease_.reset(); });
+    } else if (!stopped_) {
+      Shutdown(/*grace=*/std::chrono::nanoseconds(0));
+    }
+    StopThreads();
+  }
+
+  absl::Status Init() {
+    SHUNT_ASSIGN_OR_RETURN(topology_, topology::Discover());
+    SHUNT_ASSIGN_OR_RETURN(const topology::CpuList budget, topology::ParseCpuList(config_.worker_cpus));
+    SHUNT_ASSIGN_OR_RETURN(const topology::CpuList cpus,
+                           topology::WorkerCpus(topology_, budget, config_.numa_nodes));
+    const int workers = config_.worker_threads != 0
+                            ? static_cast<int>(config_.worker_threads)
+                            : std::min<int>(kDefaultWorkersMax, static_cast<int>(cpus.size()));
+    SHUNT_RETURN_IF_ERROR(MakeParent(config_.socket));
+    SHUNT_ASSIGN_OR_RETURN(loop_, EventLoop::Make());
+    regions_ = std::make_unique<memory::RegionTable>(QuotasOf(config_, topology_));
+    sessions_ = std::make_unique<SessionTable>(
+        SessionTable::Limits{config_.max_sessions, config_.max_sessions_per_tenant});
+    operations_.regions = regions_.get();
+    operations_.scheduler = &scheduler_;
+    operations_.loop = loop_.get();
+    communicators_ = std::make_unique<CommunicatorTable>(
+        CommunicatorTable::Limits{config_.max_communicators_per_session, config_.warm_communicators,
+                                  config_.warm_ttl.count()},
+        &operations_);
+
+    ServiceContext context;
+    context.config = &config_;
+    context.topology = &topology_;
+    context.worker_cpus = cpus;
+    context.worker_threads = workers;
+    context.lease_socket = std::filesystem::absolute(config_.socket + ".lease").string();
+    context.incarnation = RandomNumber();
+    context.loop = loop_.get();
+    context.scheduler = &scheduler_;
+    context.sessions = sessions_.get();
+    context.regions = regions_.get();
+    context.communicators = communicators_.get();
+    context.operations = &operations_;
+    services_ = std::make_unique<Services>(std::move(context));
+
+    Scheduler::Options options;
+    options.threads = workers;
+    // Without a budget the kernel places them better than we could.
+    if (!config_.worker_cpus.empty() || !config_.numa_nodes.empty() || topology_.numa_nodes.size() > 1) {
+      for (int i = 0; i < workers; ++i) options.cpus.push_back(topology::CpusOfWorker(topology_, cpus, i));
+    }
+    options.spin_ns = (config_.spin_us < 0 ? kDefaultSpinUs : config_.spin_us) * 1000;
+    if (config_.spin_us < 0) {
+      options.may_spin = [this] { return sessions_->size() < topology_.cpus.size(); };
+    }
+    SHUNT_RETURN_IF_ERROR(scheduler_.Start(
+        std::move(options),
+        [this](const Services::SessionPtr& session, const ring::Submission& submission) {
+          services_->OnSubmission(session, submission);
+        },
+        [this](const Services::SessionPtr& session, const absl::Status& why) {
+          LogWarn("ring corrupt", {{"session", session->id}, {"pid", session->peer.pid}, {"error", why.ToString()}});
+          loop_->Post([this, session, why] {
+            services_->EndSession(session, /*died=*/false, std::string(why.message()));
+          });
+        }));
+    loop_thread_ = std::thread([this] {
+      ::pthread_setname_np(::pthread_self(), "shunt-control");
+      loop_->Run();
+    });
+    absl::Status status;
+    OnLoop([this, &status] {
+      auto lease = LeaseServer::Start(config_.socket + ".lease", config_.socket_mode,
+                                      static_cast<size_t>(config_.max_sessions) + 256, loop_.get(), services_.get());
+      status = lease.status();
+      if (lease.ok()) lease_ = *std::move(lease);
+    });
+    SHUNT_RETURN_IF_ERROR(status);
+    // Last: who finds the gRPC socket finds everything.
+    SHUNT_ASSIGN_OR_RETURN(grpc_, GrpcServer::Start(config_.socket, config_.socket_mode, loop_.get(), services_.get()));
+    started_ = true;
+    LogInfo("shuntd is ready",
+            {{"version", kVersion}, {"socket", config_.socket}, {"workers", workers},
+             {"worker_cpus", topology::FormatCpuList(cpus)}, {"memory_total", regions_->quotas().total_bytes}});
+    return absl::OkStatus();
+  }
+
+  void Stop() override { Shutdown(config_.grace_period); }
+
+ private:
+  void Shutdown(std::chrono::nanoseconds grace) {
+    stopped_ = true;
+    LogInfo("stopping", {{"sessions", sessions_->size()}, {"communicators", communicators_->size()}});
+    services_->BeginStop();
+    communicators_->WithdrawAll("shuntd is stopping");
+    const int64_t deadline = DeadlineAfterNs(grace);
+    while (NowNs() < deadline && Busy()) std::this_thread::sleep_for(kStopPoll);
+    communicators_->FailAll("shuntd is stopping");
+    for (const Services::SessionPtr& session : sessions_->List()) {
+      services_->EndSession(session, /*died=*/false, "shuntd is stopping");
+    }
+    grpc_.reset();
+    OnLoop([this] { lease_.reset(); });
+    StopThreads();
+    LogInfo("stopped", {{"operations_served", operations_.served.load()}});
+  }
+
+  bool Busy() const {
+    for (const std::shared_ptr<Communicator>& communicator : communicators_->List()) {
+      if (communicator->pending() != 0 || communicator->LooksBusy()) return true;
+    }
+    return false;
+  }
+
+  // Runs `f` on the loop's thread and waits for it.
+  void OnLoop(const std::function<void()>& f) {
+    if (!loop_thread_.joinable()) return;
+    std::mutex mutex;
+    std::condition_variable cv;
+    bool done = false;
+    loop_->Post([&] {
+      f();
+      std::lock_guard lock(mutex);
+      done = true;
+      cv.notify_one();
+    });
+    std::unique_lock lock(mutex);
+    cv.wait(lock, [&] { return done; });
+  }
+
+  void StopThreads() {
+    scheduler_.Stop();
+    if (loop_thread_.joinable()) {
+      loop_->Stop();
+      loop_thread_.join();
+    }
+  }
+
+  const Config config_;
+  topology::Topology topology_;
+  std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<memory::RegionTable> regions_;
+  std::unique_ptr<SessionTable> sessions_;
+  OperationHost operations_;
+  Scheduler scheduler_;
+  std::unique_ptr<CommunicatorTable> communicators_;
+  std::unique_ptr<Services> services_;
+  std::unique_ptr<LeaseServer> lease_;
+  std::unique_ptr<GrpcServer> grpc_;
+  std::thread loop_thread_;
+  bool started_ = false;
+  bool stopped_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
+  SHUNT_RETURN_IF_ERROR(CheckConfig(config));
+  auto daemon = std::make_unique<DaemonImpl>(config);
+  SHUNT_RETURN_IF_ERROR(daemon->Init());
+  return daemon;
+}
+
+void PrepareProcess() {
+  ::signal(SIGPIPE, SIG_IGN);
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    limit.rlim_cur = limit.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  ::mallopt(M_ARENA_MAX, 2);
+}
+
+}  // namespace shunt::daemon

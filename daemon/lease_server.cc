@@ -1,0 +1,322 @@
+#include "daemon/lease_server.h"
+
+#include <sys/epoll.h>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/log.h"
+#include "daemon/text.h"
+#include "runtime/core/status.h"
+
+namespace shunt::daemon {
+namespace {
+
+// No request is nearly as long; the reply of a join of 128 ranks is.
+constexpr size_t kPacketBytesMax = 16 << 10;
+// Packets of one connection before the others have their turn.
+constexpr int kBatch = 16;
+// After the process has run out of descriptors.
+constexpr int64_t kAcceptPauseNs = 100'000'000;
+
+}  // namespace
+
+// Requests are read and answered on the loop's thread; replies of joins come from any thread.
+class LeaseServer::Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(LeaseServer* server, uint64_t id, UniqueFd fd, Peer peer)
+      : server_(server), id_(id), fd_(std::move(fd)), peer_(std::move(peer)) {}
+
+  absl::Status Watch() {
+    SHUNT_ASSIGN_OR_RETURN(watch_, server_->loop_->Watch(fd_.get(), EPOLLIN, [this](uint32_t) {
+      // The server may drop its reference meanwhile.
+      const std::shared_ptr<Connection> self = shared_from_this();
+      OnReady();
+    }));
+    return absl::OkStatus();
+  }
+
+  // The loop's thread: no handler runs after this.
+  void Detach() {
+    server_->loop_->Unwatch(watch_);
+    if (session_ != nullptr && !session_->ended.load()) server_->services_->LeaseClosed(session_);
+    session_ = nullptr;
+    std::lock_guard lock(send_mutex_);
+    closed_ = true;
+    unsent_.clear();
+  }
+
+  // Any thread. A client that does not read gets no further request read until it does.
+  void Reply(const v1::LeaseReply& reply, std::span<const int> fds = {}) {
+    std::string bytes;
+    reply.SerializeToString(&bytes);
+    std::lock_guard lock(send_mutex_);
+    if (closed_) return;
+    if (unsent_.empty()) {
+      const absl::Status sent = Send(bytes, fds);
+      if (sent.ok()) return;
+      if (!absl::IsResourceExhausted(sent)) {
+        CloseSoonLocked();
+        return;
+      }
+    }
+    Unsent& unsent = unsent_.emplace_back();
+    unsent.bytes = std::move(bytes);
+    for (const int fd : fds) {
+      absl::StatusOr<UniqueFd> copy = Duplicate(fd);
+      if (!copy.ok()) {
+        CloseSoonLocked();
+        return;
+      }
+      unsent.fds.push_back(*std::move(copy));
+    }
+    server_->loop_->Change(watch_, EPOLLOUT).IgnoreError();
+  }
+
+ private:
+  struct Unsent {
+    std::string bytes;
+    std::vector<UniqueFd> fds;
+  };
+
+  absl::Status Send(const std::string& bytes, std::span<const int> fds) {
+    return SendWithFds(fd_.get(), std::as_bytes(std::span(bytes)), fds);
+  }
+
+  void CloseSoonLocked() {
+    closed_ = true;
+    CloseSoon();
+  }
+  void CloseSoon() {
+    server_->loop_->Post([server = server_, alive = std::weak_ptr<char>(server_->alive_), id = id_] {
+      if (alive.lock() != nullptr) server->Close(id);
+    });
+  }
+
+  void OnReady() {
+    {
+      std::lock_guard lock(send_mutex_);
+      if (!FlushLocked()) return;
+    }
+    for (int i = 0; i < kBatch; ++i) {
+      std::byte buffer[kPacketBytesMax];
+      absl::StatusOr<Received> received = RecvWithFds(fd_.get(), buffer);
+      if (!received.ok() || received->closed) {
+        if (absl::IsInvalidArgument(received.status())) {
+          LogWarn("lease connection broken", {{"pid", peer_.pid}, {"uid", peer_.uid},
+                                              {"error", received.status().ToString()}});
+        }
+        server_->Close(id_);
+        return;
+      }
+      if (received->would_block) return;
+      v1::LeaseRequest request;
+      if (!request.ParseFromArray(buffer, static_cast<int>(received->bytes))) {
+        Answer(0, absl::InvalidArgumentError("the packet is not a LeaseRequest"));
+        LogWarn("lease connection broken",
+                {{"pid", peer_.pid}, {"uid", peer_.uid}, {"error", "a packet is not a LeaseRequest"}});
+        server_->Close(id_);
+        return;
+      }
+      if (!Handle(request, std::move(received->fds))) {
+        server_->Close(id_);
+        return;
+      }
+      std::lock_guard lock(send_mutex_);
+      if (!unsent_.empty() || closed_) return;
+    }
+  }
+
+  // False while something is unsent or it is broken.
+  bool FlushLocked() {
+    if (closed_) return false;
+    if (unsent_.empty()) return true;
+    while (!unsent_.empty()) {
+      std::vector<int> fds;
+      for (const UniqueFd& fd : unsent_.front().fds) fds.push_back(fd.get());
+      const absl::Status sent = Send(unsent_.front().bytes, fds);
+      if (absl::IsResourceExhausted(sent)) return false;
+      if (!sent.ok()) {
+        CloseSoonLocked();
+        return false;
+      }
+      unsent_.pop_front();
+    }
+    server_->loop_->Change(watch_, EPOLLIN).IgnoreError();
+    return true;
+  }
+
+  void Answer(uint64_t id, const absl::Status& status, v1::LeaseReply reply = {}, std::span<const int> fds = {}) {
+    reply.set_id(id);
+    reply.set_code(static_cast<int32_t>(status.code()));
+    if (!status.ok()) reply.set_message(std::string(status.message()));
+    Reply(reply, status.ok() ? fds : std::span<const int>{});
+  }
+
+  std::function<void()> EndClosure() {
+    return [weak = weak_from_this()] {
+      if (const std::shared_ptr<Connection> self = weak.lock()) self->CloseSoon();
+    };
+  }
+
+  // False if the connection is to be closed.
+  bool Handle(const v1::LeaseRequest& request, std::vector<UniqueFd> fds) {
+    Services& services = *server_->services_;
+    const uint64_t id = request.id();
+    v1::LeaseReply reply;
+    using Request = v1::LeaseRequest::RequestCase;
+    const Request kind = request.request_case();
+    if (kind == Request::kAttach || kind == Request::kOpenSession) {
+      if (session_ != nullptr) {
+        Answer(id, absl::AlreadyExistsError(absl::StrCat("this connection is session ", session_->id, " already")));
+        return true;
+      }
+      if (kind == Request::kAttach) {
+        absl::StatusOr<Services::SessionPtr> session = services.Attach(peer_, request.attach(), EndClosure());
+        if (session.ok()) session_ = *session;
+        Answer(id, session.status());
+        return true;
+      }
+      absl::StatusOr<OpenedSession> opened = services.OpenSession(peer_, request.open_session(), /*on_lease=*/true);
+      if (!opened.ok()) {
+        Answer(id, opened.status());
+        return true;
+      }
+      session_ = opened->session;
+      services.SetOnEnd(*session_, EndClosure());
+      *reply.mutable_open_session() = opened->response;
+      const int out[] = {opened->ring_fd.get(), session_->doorbell.get()};
+      Answer(id, absl::OkStatus(), std::move(reply),
+             opened->ring_fd.valid() ? std::span<const int>(out) : std::span<const int>{});
+      return true;
+    }
+    if (session_ == nullptr) {
+      Answer(id, absl::FailedPreconditionError("no session yet: the first packet is Attach or OpenSession"));
+      return true;
+    }
+    switch (kind) {
+      case Request::kAllocateRegion: {
+        const auto region = services.AllocateRegion(session_, request.allocate_region());
+        if (!region.ok()) {
+          Answer(id, region.status());
+          return true;
+        }
+        reply.mutable_allocate_region()->set_region_id((*region)->id());
+        reply.mutable_allocate_region()->set_size_bytes((*region)->bytes());
+        const int fd = (*region)->fd();
+        Answer(id, absl::OkStatus(), std::move(reply), {&fd, 1});
+        return true;
+      }
+      case Request::kFreeRegion:
+        Answer(id, services.FreeRegion(session_, request.free_region()));
+        return true;
+      case Request::kMapRegion: {
+        const auto region = services.MapRegion(session_, request.map_region());
+        if (!region.ok()) {
+          Answer(id, region.status());
+          return true;
+        }
+        reply.mutable_map_region()->set_size_bytes((*region)->bytes());
+        const int fd = (*region)->fd();
+        Answer(id, absl::OkStatus(), std::move(reply), {&fd, 1});
+        return true;
+      }
+      case Request::kJoin:
+        services.Join(session_, request.join(), /*daemon_posts=*/false,
+                      [weak = weak_from_this(), id](const absl::StatusOr<Joined>& joined,
+                                                    const v1::JoinResponse& response) {
+                        const std::shared_ptr<Connection> self = weak.lock();
+                        if (self == nullptr) return;
+                        v1::LeaseReply reply;
+                        if (!joined.ok()) {
+                          self->Answer(id, joined.status());
+                          return;
+                        }
+                        *reply.mutable_join() = response;
+                        const int fd = joined->communicator->board_fd();
+                        self->Answer(id, absl::OkStatus(), std::move(reply), {&fd, 1});
+                      });
+        return true;
+      case Request::kLeave:
+        Answer(id, services.Leave(session_, request.leave()));
+        return true;
+      case Request::kWatchOperation:
+        Answer(id, services.Watch(session_, request.watch_operation(),
+                                  fds.empty() ? UniqueFd() : std::move(fds.front())));
+        return true;
+      case Request::kCloseSession:
+        services.EndSession(session_, /*died=*/false, "it was closed");
+        Answer(id, absl::OkStatus());
+        return false;
+      default:
+        Answer(id, absl::UnimplementedError("this daemon does not know the request in the packet"));
+        return true;
+    }
+  }
+
+  LeaseServer* const server_;
+  const uint64_t id_;
+  const UniqueFd fd_;
+  const Peer peer_;
+  EventLoop::WatchId watch_ = 0;
+  Services::SessionPtr session_;  // the loop's thread only
+
+  std::mutex send_mutex_;
+  bool closed_ = false;
+  std::deque<Unsent> unsent_;
+};
+
+absl::StatusOr<std::unique_ptr<LeaseServer>> LeaseServer::Start(const std::string& path, uint32_t mode,
+                                                                size_t connections_max, EventLoop* loop,
+                                                                Services* services) {
+  UnixListener::Options options;
+  options.type = SocketType::kSeqPacket;
+  options.mode = mode;
+  SHUNT_ASSIGN_OR_RETURN(UnixListener listener, UnixListener::Listen(path, options));
+  std::unique_ptr<LeaseServer> server(new LeaseServer(std::move(listener), connections_max, loop, services));
+  SHUNT_ASSIGN_OR_RETURN(server->watch_, loop->Watch(server->listener_.fd(), EPOLLIN,
+                                                     [s = server.get()](uint32_t) { s->Accept(); }));
+  return server;
+}
+
+LeaseServer::~LeaseServer() {
+  loop_->Unwatch(watch_);
+  for (const auto& [id, connection] : connections_) connection->Detach();
+}
+
+void LeaseServer::Accept() {
+  for (int i = 0; i < kBatch; ++i) {
+    absl::StatusOr<UniqueFd> fd = listener_.Accept(/*nonblocking=*/true);
+    if (!fd.ok()) {
+      LogWarn("cannot accept on the lease socket", {{"error", fd.status().ToString()}});
+      loop_->Change(watch_, 0).IgnoreError();
+      loop_->At(NowNs() + kAcceptPauseNs, [this, alive = std::weak_ptr<char>(alive_)] {
+        if (alive.lock() != nullptr) loop_->Change(watch_, EPOLLIN).IgnoreError();
+      });
+      return;
+    }
+    if (!fd->valid()) return;
+    if (connections_.size() >= connections_max_) {
+      LogWarn("too many lease connections", {{"connections", connections_.size()}});
+      continue;
+    }
+    absl::StatusOr<PeerCredentials> credentials = GetPeerCredentials(fd->get());
+    if (!credentials.ok()) continue;  // it has exited already
+    Peer peer{credentials->pid, credentials->uid, nullptr};
+    if (credentials->pidfd.valid()) {
+      peer.pidfd = std::make_shared<const UniqueFd>(std::move(credentials->pidfd));
+    }
+    const uint64_t id = next_connection_++;
+    auto connection = std::make_shared<Connection>(this, id, *std::move(fd), std::move(peer));
+    connections_.emplace(id, connection);
+    if (!connection->Watch().ok()) connections_.erase(id);
+  }
+}
+
+void LeaseServer::Close(uint64_t id) {
+  const auto it = connections_.find(id);
+  if (it == connections_.end()) return;
+  const std::shared_ptr<Connection> connection = std::move(it->second);
+  connections_.erase(it);
+  connection->Detach();
+}
+
+}  // namespace shunt::daemon

@@ -1,0 +1,107 @@
+// The only file that sees spdlog.
+#include "daemon/log.h"
+
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <memory>
+
+namespace shunt::daemon {
+namespace {
+
+bool g_json = false;  // written before any thread starts
+
+spdlog::level::level_enum ToSpdlog(LogLevel level) {
+  switch (level) {
+    case LogLevel::kTrace: return spdlog::level::trace;
+    case LogLevel::kDebug: return spdlog::level::debug;
+    case LogLevel::kInfo: return spdlog::level::info;
+    case LogLevel::kWarn: return spdlog::level::warn;
+    case LogLevel::kError: return spdlog::level::err;
+  }
+  return spdlog::level::info;
+}
+
+// Names and reasons come from clients: nothing in them may end the line or the quotes, or reach a terminal.
+void AppendQuoted(std::string* line, std::string_view text) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  line->push_back('"');
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      line->push_back('\\');
+      line->push_back(c);
+    } else if (c == '\n') {
+      line->append("\\n");
+    } else if (byte < 0x20 || byte == 0x7f) {
+      line->append("\\u00");
+      line->push_back(kHex[byte >> 4]);
+      line->push_back(kHex[byte & 15]);
+    } else {
+      line->push_back(c);
+    }
+  }
+  line->push_back('"');
+}
+
+bool Plain(std::string_view text) {
+  if (text.empty()) return false;
+  for (const char c : text) {
+    if (c <= ' ' || c == '"' || c == '=' || c == '\\' || static_cast<unsigned char>(c) >= 0x7f) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void InitLog(std::string_view level, std::string_view format) {
+  g_json = format == "json";
+  auto logger = std::make_shared<spdlog::logger>("shuntd", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  logger->set_level(spdlog::level::from_str(std::string(level == "warn" ? "warning" : level)));
+  logger->flush_on(spdlog::level::trace);
+  logger->set_pattern(g_json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%fZ","level":"%l",%v})"
+                             : "%Y-%m-%dT%H:%M:%S.%fZ %l %v",
+                      spdlog::pattern_time_type::utc);
+  spdlog::set_default_logger(std::move(logger));
+}
+
+bool LogEnabled(LogLevel level) { return spdlog::default_logger_raw()->should_log(ToSpdlog(level)); }
+
+std::string FormatLogLine(bool json, std::string_view event, std::initializer_list<LogField> fields) {
+  std::string line;
+  if (json) {
+    line = "\"event\":";
+    AppendQuoted(&line, event);
+    for (const LogField& field : fields) {
+      line += ",\"";
+      line += field.key;
+      line += "\":";
+      if (field.quoted) {
+        AppendQuoted(&line, field.text);
+      } else {
+        line += field.text;
+      }
+    }
+    return line;
+  }
+  line = event;
+  for (const LogField& field : fields) {
+    line += ' ';
+    line += field.key;
+    line += '=';
+    if (!field.quoted || Plain(field.text)) {
+      line += field.text;
+    } else {
+      AppendQuoted(&line, field.text);
+    }
+  }
+  return line;
+}
+
+void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
+  if (!LogEnabled(level)) return;
+  const std::string line = FormatLogLine(g_json, event, fields);
+  spdlog::default_logger_raw()->log(ToSpdlog(level), spdlog::string_view_t(line.data(), line.size()));
+}
+
+}  // namespace shunt::daemon

@@ -1,0 +1,116 @@
+// What clients can ask for, whichever way the request came: gRPC (grpc_server) and the lease socket
+// (lease_server) are carriers of these same handlers. Nothing of a request is believed.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/communicator_table.h"
+#include "daemon/config.h"
+#include "daemon/event_loop.h"
+#include "daemon/scheduler.h"
+#include "daemon/session_table.h"
+#include "runtime/memory/region_table.h"
+#include "runtime/topology/topology.h"
+#include "shunt/v1/admin.pb.h"
+#include "shunt/v1/collective.pb.h"
+#include "shunt/v1/communicator.pb.h"
+#include "shunt/v1/memory.pb.h"
+#include "shunt/v1/session.pb.h"
+
+namespace shunt::daemon {
+
+// What the handlers work on. The owner (Daemon) keeps all of it alive.
+struct ServiceContext {
+  const Config* config = nullptr;
+  const topology::Topology* topology = nullptr;
+  topology::CpuList worker_cpus;
+  int worker_threads = 0;
+  std::string lease_socket;
+  uint64_t incarnation = 0;
+  EventLoop* loop = nullptr;
+  Scheduler* scheduler = nullptr;
+  SessionTable* sessions = nullptr;
+  memory::RegionTable* regions = nullptr;
+  CommunicatorTable* communicators = nullptr;
+  OperationHost* operations = nullptr;
+};
+
+struct OpenedSession {
+  std::shared_ptr<Session> session;
+  v1::OpenSessionResponse response;
+  UniqueFd ring_fd;  // invalid if no rings were asked for
+};
+
+// Thread-safe.
+class Services {
+ public:
+  using SessionPtr = std::shared_ptr<Session>;
+
+  explicit Services(ServiceContext context);
+
+  // session_service.cc
+  // `on_lease`: the caller holds the session by its connection; else a pidfd is needed.
+  absl::StatusOr<OpenedSession> OpenSession(const Peer& peer, const v1::OpenSessionRequest& request,
+                                            bool on_lease);
+  absl::StatusOr<SessionPtr> Authenticate(const std::string& token, uint32_t uid) const;
+  // Marks it as held by a lease connection, which `on_end` closes.
+  absl::StatusOr<SessionPtr> Attach(const Peer& peer, const v1::Attach& request, std::function<void()> on_end);
+  void SetOnEnd(Session& session, std::function<void()> on_end);
+  // Its lease connection has closed: ends it, having found out whether its process died.
+  void LeaseClosed(const SessionPtr& session);
+  // Frees all that it holds; `died`: its process is gone, else it chose to. Idempotent.
+  void EndSession(const SessionPtr& session, bool died, std::string_view why);
+
+  // memory_service.cc
+  absl::StatusOr<std::shared_ptr<memory::Region>> AllocateRegion(const SessionPtr& session,
+                                                                 const v1::AllocateRegionRequest& request);
+  absl::Status FreeRegion(const SessionPtr& session, const v1::FreeRegionRequest& request);
+  // Own, or of a fellow member of a communicator.
+  absl::StatusOr<std::shared_ptr<memory::Region>> MapRegion(const SessionPtr& session,
+                                                            const v1::MapRegionRequest& request);
+  v1::ListRegionsResponse ListRegions(const SessionPtr& session) const;
+
+  // communicator_service.cc
+  using JoinReply = std::function<void(const absl::StatusOr<Joined>&, const v1::JoinResponse&)>;
+  // For CommunicatorTable::Withdraw, or 0.
+  uint64_t Join(const SessionPtr& session, const v1::JoinRequest& request, bool daemon_posts, JoinReply reply);
+  void Withdraw(uint64_t join_id) { context_.communicators->Withdraw(join_id); }
+  absl::Status Leave(const SessionPtr& session, const v1::LeaveRequest& request);
+  absl::Status Abort(const SessionPtr& session, const v1::AbortRequest& request);
+  absl::Status Watch(const SessionPtr& session, const v1::WatchOperation& request, UniqueFd eventfd);
+
+  // collective_service.cc
+  absl::StatusOr<v1::SubmitResponse> Submit(const SessionPtr& session, const v1::SubmitRequest& request);
+  // `done` is called once, unless the returned function is called first and gives true.
+  using CancelWait = std::function<bool()>;
+  absl::StatusOr<CancelWait> Wait(const SessionPtr& session, const v1::WaitRequest& request,
+                                  Operation::Waiter done);
+  void OnSubmission(const SessionPtr& session, const ring::Submission& submission);
+
+  // admin_service.cc: `peer` sees what its user owns; root and the daemon's own user see all.
+  v1::GetStatusResponse GetStatus(const Peer& peer) const;
+  v1::ListSessionsResponse ListSessions(const Peer& peer) const;
+  v1::ListCommunicatorsResponse ListCommunicators(const Peer& peer) const;
+  v1::GetTopologyResponse GetTopology() const;
+
+  // From now on nothing new begins: UNAVAILABLE.
+  void BeginStop() { stopping_.store(true); }
+  bool stopping() const { return stopping_.load(); }
+  const ServiceContext& context() const { return context_; }
+
+ private:
+  absl::Status CheckNotStopping() const;
+
+  const ServiceContext context_;
+  const int64_t started_ns_;
+  std::atomic<bool> stopping_ = false;
+  std::atomic<uint64_t> next_operation_id_ = 1;
+};
+
+}  // namespace shunt::daemon
