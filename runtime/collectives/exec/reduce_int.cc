@@ -19,6 +19,7 @@ struct WideByteCodec {
   using Element = uint8_t;
   using Lane = uint32_t;
   static constexpr size_t kElementsPerLane = 1;
+  static constexpr bool kTiles = false;
   template <class D>
   using Stored = hn::Rebind<uint8_t, D>;
   template <class D>

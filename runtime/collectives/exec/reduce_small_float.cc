@@ -33,6 +33,7 @@ struct Bfloat16Codec {
   using Element = uint16_t;
   using Lane = float;
   static constexpr size_t kElementsPerLane = 1;
+  static constexpr bool kTiles = false;
   template <class D>
   using Stored = hn::Rebind<uint16_t, D>;
 
@@ -55,6 +56,7 @@ struct Bfloat16PairCodec {
   using Element = uint16_t;
   using Lane = float;
   static constexpr size_t kElementsPerLane = 2;
+  static constexpr bool kTiles = true;
   template <class D>
   using Stored = hn::RebindToUnsigned<D>;
 
@@ -81,6 +83,7 @@ struct MiniCodec {
   using Element = T;
   using Lane = float;
   static constexpr size_t kElementsPerLane = 1;
+  static constexpr bool kTiles = false;
   template <class D>
   using Stored = hn::Rebind<T, D>;
 
@@ -148,6 +151,8 @@ using Float16Codec = MiniCodec<uint16_t, 5, 10, true, 0x7e00, 0x7c00>;
 #if (HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3) && !defined(HWY_DISABLE_F16C)
 // The same by F16C's instructions.
 struct FastFloat16Codec : Float16Codec {
+  static constexpr bool kTiles = true;
+
   template <class D>
   static HWY_INLINE hn::Vec<D> Load(D d, const std::byte* p) {
     const hn::Rebind<hwy::float16_t, D> dh;

@@ -1,21 +1,23 @@
 // The loop that every reduction shares, compiled once per instruction set (see
 // hwy/foreach_target.h).
 //
-//          byte offset ──►
-//   src 0  ████████ tile ████████ tile ...      one tile: 4 vectors
-//   src 1  ████████      ████████               read src 0, fold src 1 .. n-1 in order, in
-//   registers, dst 0  ████████      ████████               then store to every dst dst 1  ████████
-//   ████████
+// clang-format off
+//          byte offset -->
+//   src 0  [==== tile ====][==== tile ====]      one tile: 4 vectors
+//   src 1  [==============][==============]      read src 0, fold src 1 .. n-1 in order, in
+//   dst 0  [==============][==============]      registers, then store to every dst
+//   dst 1  [==============][==============]
+// clang-format on
 //
 // A tile's loads all come before its stores, which is what makes a dst that is also a src safe.
 //
-// Two things are plugged in:
-//   Codec  Element, the type in memory; Lane, the type that is accumulated; kElementsPerLane;
-//          Load(d, p) gives accumulators for the elements at p: a vector of Lane, or a Pair of
-//          them; Encode(d, acc) turns them back into what memory holds, a vector with the tag
-//          Stored<D>.
-//   Op     Start(d, x) for source 0, Fold(d, acc, x, k) for source k, Finish(d, acc), on vectors of
-//   Lane.
+// Two things are plugged in. A Codec:
+//   - Element, the type in memory; Lane, the type that is accumulated; kElementsPerLane.
+//   - kTiles: cheap enough for tiles to matter; others go vector by vector and never stream.
+//   - Load(d, p): accumulators for the elements at p, a vector of Lane or a Pair of them.
+//   - Encode(d, acc): what memory holds for them, a vector with the tag Stored<D>.
+// And an Op on vectors of Lane:
+//   - Start(d, x) for source 0, Fold(d, acc, x, k) for source k, Finish(d, acc).
 
 // NOLINTNEXTLINE: toggled per target, as Highway asks
 #if defined(SHUNT_REDUCE_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -118,6 +120,7 @@ struct NativeCodec {
   using Element = T;
   using Lane = T;
   static constexpr size_t kElementsPerLane = 1;
+  static constexpr bool kTiles = true;
   template <class D>
   using Stored = D;
 
@@ -265,15 +268,20 @@ inline size_t HeadElements(const std::byte* dst, size_t element_bytes) {
 // left. A function of its own, so that calls of a few elements do not pay for its registers.
 template <class Codec, class Op>
 HWY_NOINLINE size_t ReduceBulk(const ReduceArgs& a, const Op& op, size_t i) {
-  const bool common = Op::kCommon && a.src_count == a.dst_count;
-  if (common && a.src_count == 2) {
-    i = ReduceTiles<Codec, 2, 2>(a, op, i);
-  } else if (common && a.src_count == 4) {
-    i = ReduceTiles<Codec, 4, 4>(a, op, i);
-  } else {
-    i = ReduceTiles<Codec, 0, 0>(a, op, i);
-  }
   const hn::ScalableTag<typename Codec::Lane> d;
+  if constexpr (Codec::kTiles) {
+    bool done = false;
+    if constexpr (Op::kCommon && hn::MaxLanes(d) > 1) {
+      if (a.src_count == 2 && a.dst_count == 2) {
+        i = ReduceTiles<Codec, 2, 2>(a, op, i);
+        done = true;
+      } else if (a.src_count == 4 && a.dst_count == 4) {
+        i = ReduceTiles<Codec, 4, 4>(a, op, i);
+        done = true;
+      }
+    }
+    if (!done) i = ReduceTiles<Codec, 0, 0>(a, op, i);
+  }
   return ReduceVectors<Codec>(d, a, op, i, a.count);
 }
 
@@ -285,7 +293,7 @@ HWY_NOINLINE void ReduceAll(const ReduceArgs& a, const Op& op) {
   const hn::CappedTag<typename Codec::Lane, 1> d1;
   constexpr size_t kLanes = hn::MaxLanes(d);
   size_t i = 0;
-  if (a.stream) {
+  if (a.stream && Codec::kTiles) {
     const size_t head = HeadElements(a.dsts[0], sizeof(typename Codec::Element));
     i = ReduceVectors<LaneCodec>(d1, a, op, 0, HWY_MIN(head, a.count));
   }
