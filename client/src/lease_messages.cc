@@ -15,6 +15,7 @@ enum RequestField : uint32_t {
   kJoin = 7,
   kLeave = 8,
   kWatchOperation = 9,
+  kCloseSession = 10,
 };
 
 struct RequestEncoder {
@@ -60,6 +61,7 @@ struct RequestEncoder {
     w.Varint(2, m.channel);
     w.Varint(3, m.sequence);
   }
+  void operator()(const CloseSession&) { field = kCloseSession; }
 };
 
 bool Decode(std::string_view data, SessionOpened* m) {

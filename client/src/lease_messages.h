@@ -48,8 +48,10 @@ struct WatchOperation {
   uint64_t sequence = 0;
 };
 
-using LeaseRequest =
-    std::variant<OpenSession, AllocateRegion, FreeRegion, MapRegion, Join, Leave, WatchOperation>;
+struct CloseSession {};
+
+using LeaseRequest = std::variant<OpenSession, AllocateRegion, FreeRegion, MapRegion, Join, Leave,
+                                  WatchOperation, CloseSession>;
 
 // One packet.
 std::string Encode(uint64_t id, const LeaseRequest& request);

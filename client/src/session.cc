@@ -1,6 +1,7 @@
 #include "client/src/session.h"
 
 #include <cerrno>
+#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -19,6 +20,7 @@ namespace {
 
 constexpr uint32_t kRingEntries = 256;
 constexpr std::string_view kLeaseSuffix = ".lease";
+constexpr std::chrono::seconds kCloseWait(2);
 // How long a full submission queue is waited for. The daemon empties it in microseconds.
 constexpr int64_t kRingFullNs = 2'000'000'000;
 
@@ -90,6 +92,9 @@ Session::~Session() {
 }
 
 void Session::Close() {
+  if (closed_.exchange(true)) return;
+  // Asked for and answered, so that what it held is free on return. If not, the daemon finds out.
+  if (id_ != 0) (void)lease_->Call(CloseSession{}, DeadlineAfterNs(kCloseWait));
   ForkGuard().Remove(this);
   lease_->Shutdown();
 }

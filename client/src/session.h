@@ -77,6 +77,7 @@ class Session final : public std::enable_shared_from_this<Session>, private Fork
   const int32_t pid_;
   std::unique_ptr<LeaseConnection> lease_;
   uint64_t id_ = 0;
+  std::atomic<bool> closed_{false};
 
   std::mutex ring_mutex_;
   Mapping ring_memory_;

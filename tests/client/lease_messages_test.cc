@@ -57,6 +57,7 @@ TEST_CASE("each request arrives with its fields") {
 TEST_CASE("a request without fields is still there") {
   CHECK(Parse(Leave{}).has_leave());
   CHECK(Parse(OpenSession{}).has_open_session());
+  CHECK(Parse(CloseSession{}).has_close_session());
 }
 
 TEST_CASE("replies are read as protobuf wrote them") {
