@@ -1,11 +1,11 @@
 #!/bin/bash
 # The demo on binaries that are already built: a private shuntd, four training processes, a table of shunt-perf.
 #   examples/demo/run.sh [--no-table] [--ranks N] [--epochs N]
-# SHUNT_BUILD names the build directory (default: build), PYTHON the interpreter with NumPy and scikit-learn.
+# SHUNT_BUILD_DIR names the build directory (default: build), PYTHON the interpreter with NumPy and scikit-learn.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
-build=${SHUNT_BUILD:-$root/build}
+build=${SHUNT_BUILD_DIR:-$root/build}
 python=${PYTHON:-/usr/bin/python3}
 
 table=true

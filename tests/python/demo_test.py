@@ -14,7 +14,7 @@ class Demo(unittest.TestCase):
             import sklearn  # noqa: F401
         except ImportError:
             self.skipTest("python3-sklearn is not installed")
-        environment = {**os.environ, "SHUNT_BUILD": str(support.BUILD), "PYTHON": sys.executable}
+        environment = {**os.environ, "SHUNT_BUILD_DIR": str(support.BUILD), "PYTHON": sys.executable}
         done = subprocess.run(
             [str(support.ROOT / "examples" / "demo" / "run.sh"), "--epochs", "3", "--no-table"],
             env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 
 import numpy as np
 import shunt
@@ -154,14 +155,18 @@ class Errors(support.DaemonTest):
                 self.assertIsInstance(error, shunt.Error)
 
     def test_abort_ends_every_rank_with_the_reason(self):
+        started = threading.Barrier(3)
+
         def body(session, comm):
+            operation = None if comm.rank == 0 else comm.barrier(async_op=True)
+            started.wait(support.PATIENCE)
             if comm.rank == 0:
                 comm.abort("the loss is not a number")
-            comm.barrier()
+                self.refused(shunt.FailedPrecondition, "the loss is not a number", comm.barrier)
+                return
+            self.refused(shunt.Aborted, "the loss is not a number", operation.wait)
 
-        for error in self.outcomes(3, body):
-            self.assertIsInstance(error, shunt.Aborted)
-            self.assertIn("the loss is not a number", str(error))
+        self.ranks(3, body)
 
     def test_rank_whose_process_dies_is_named(self):
         with support.python_process(MEMBER, "dying", "1", "2") as process, shunt.connect() as session:

@@ -13,7 +13,7 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("SHUNT_BUILD", ROOT / "build"))
+BUILD = Path(os.environ.get("SHUNT_BUILD_DIR", ROOT / "build"))
 PACKAGE = ROOT / "client" / "python"
 LIBRARY = BUILD / "lib" / "libshunt.so"
 # Long enough for a slow machine, short enough that a hang is seen: no test waits for it to pass.
