@@ -31,6 +31,7 @@ constexpr int kDefaultWorkersMax = 8;
 constexpr int64_t kDefaultSpinUs = 20;
 // While the daemon stops it looks this often whether operations still run.
 constexpr auto kStopPoll = std::chrono::milliseconds(5);
+constexpr auto kTellingMax = std::chrono::seconds(1);
 
 // The directory of the socket, if it is missing and below /run, which is empty after a boot.
 absl::Status MakeParent(const std::string& socket) {
@@ -155,6 +156,9 @@ class DaemonImpl : public Daemon {
     const int64_t deadline = DeadlineAfterNs(grace);
     while (NowNs() < deadline && Busy()) std::this_thread::sleep_for(kStopPoll);
     communicators_->FailAll("shuntd is stopping");
+    // The workers tell everybody who waits, before the sessions go.
+    const int64_t told = DeadlineAfterNs(kTellingMax);
+    while (NowNs() < told && Pending()) std::this_thread::sleep_for(kStopPoll);
     for (const Services::SessionPtr& session : sessions_->List()) {
       services_->EndSession(session, /*died=*/false, "shuntd is stopping");
     }
@@ -162,6 +166,13 @@ class DaemonImpl : public Daemon {
     OnLoop([this] { lease_.reset(); });
     StopThreads();
     LogInfo("stopped", {{"operations_served", operations_.served.load()}});
+  }
+
+  bool Pending() const {
+    for (const std::shared_ptr<Communicator>& communicator : communicators_->List()) {
+      if (communicator->pending() != 0) return true;
+    }
+    return false;
   }
 
   bool Busy() const {

@@ -1,0 +1,109 @@
+#include "daemon/config.h"
+
+#include <catch2/catch.hpp>
+
+namespace shunt::daemon {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST_CASE("sizes") {
+  CHECK(*ParseSize("0") == 0);
+  CHECK(*ParseSize("4096") == 4096);
+  CHECK(*ParseSize("8GiB") == 8ull << 30);
+  CHECK(*ParseSize("512 MiB") == 512ull << 20);
+  CHECK(*ParseSize("1.5GB") == 1'500'000'000);
+  CHECK(*ParseSize("10K") == 10240);
+  for (const char* text : {"", "GiB", "-1", "1XB", "1e9", "8 parsecs", "1..5", "99999999999TiB", " 1"}) {
+    INFO(text);
+    CHECK(ParseSize(text).status().code() == absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST_CASE("durations") {
+  CHECK(*ParseDuration("500us") == 500us);
+  CHECK(*ParseDuration("10s") == 10s);
+  CHECK(*ParseDuration("1.5 m") == 90s);
+  CHECK(*ParseDuration("2h") == 2h);
+  for (const char* text : {"", "10", "s", "-1s", "1 fortnight", "999999999999h"}) {
+    INFO(text);
+    CHECK_FALSE(ParseDuration(text).ok() && std::string_view(text) != "0");
+  }
+}
+
+TEST_CASE("every key of the table can be set from a file and from a flag") {
+  struct {
+    const char* key;
+    const char* toml;
+    const char* flag;
+  } const cases[] = {
+      {"socket", "\"/tmp/x.sock\"", "/tmp/x.sock"},
+      {"socket_mode", "\"0666\"", "0666"},
+      {"log_level", "\"debug\"", "debug"},
+      {"log_format", "\"json\"", "json"},
+      {"worker_threads", "3", "3"},
+      {"worker_cpus", "\"0-1\"", "0-1"},
+      {"numa_nodes", "[0, 1]", "0,1"},
+      {"memory_total", "\"1GiB\"", "1GiB"},
+      {"memory_per_tenant", "1024", "1024"},
+      {"memory_per_session", "\"1MB\"", "1MB"},
+      {"grace_period", "\"1s\"", "1s"},
+      {"warm_ttl", "\"1m\"", "1m"},
+      {"warm_communicators", "7", "7"},
+      {"max_sessions", "7", "7"},
+      {"max_sessions_per_tenant", "7", "7"},
+      {"max_communicators_per_session", "7", "7"},
+      {"spin_us", "-1", "-1"},
+  };
+  CHECK(std::size(cases) == ConfigKeys().size());
+  for (const auto& c : cases) {
+    INFO(c.key);
+    const ConfigKey* key = FindConfigKey(c.key);
+    REQUIRE(key != nullptr);
+    Config config;
+    const absl::Status from_file = ApplyToml(std::string(c.key) + " = " + c.toml, "x.toml", &config);
+    CHECK(from_file.ToString() == "OK");
+    CHECK(ApplyFlag(*key, c.flag, &config).ToString() == "OK");
+  }
+}
+
+TEST_CASE("values arrive") {
+  Config config;
+  REQUIRE(ApplyToml("worker_cpus = \"0-3\"\nnuma_nodes = [1]\nmemory_total = \"2GiB\"\ngrace_period = \"250ms\"\n"
+                    "socket_mode = \"0660\"\n",
+                    "x.toml", &config)
+              .ok());
+  CHECK(config.worker_cpus == "0-3");
+  CHECK(config.numa_nodes == std::vector<int>{1});
+  CHECK(config.memory_total == 2ull << 30);
+  CHECK(config.grace_period == 250ms);
+  CHECK(config.socket_mode == 0660);
+  REQUIRE(ApplyFlag(*FindConfigKey("numa_nodes"), "0,2", &config).ok());
+  CHECK(config.numa_nodes == std::vector<int>{0, 2});
+}
+
+TEST_CASE("a misspelt key gets the one that was meant, a strange one none") {
+  CHECK(SimilarConfigKey("worker_thread") == "worker_threads");
+  CHECK(SimilarConfigKey("sockets") == "socket");
+  CHECK(SimilarConfigKey("memory-total") == "memory_total");
+  CHECK(SimilarConfigKey("x").empty());
+  CHECK(SimilarConfigKey(std::string(1000, 'a')).empty());
+}
+
+TEST_CASE("a later error leaves the line of the error, not of the first key") {
+  Config config;
+  const absl::Status status = ApplyToml("spin_us = 1\n\n# comment\nspin = 2\n", "etc/shuntd.toml", &config);
+  CHECK(std::string(status.message()).starts_with("etc/shuntd.toml:4: unknown key \"spin\""));
+}
+
+TEST_CASE("limits must be in order") {
+  Config config;
+  config.memory_total = 10;
+  config.memory_per_session = 11;
+  CHECK(CheckConfig(config).code() == absl::StatusCode::kInvalidArgument);
+  config.memory_per_session = 10;
+  CHECK(CheckConfig(config).ok());
+}
+
+}  // namespace
+}  // namespace shunt::daemon

@@ -1,0 +1,191 @@
+// shuntctl: shows what a daemon is doing.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/version.h"
+#include "tools/admin_client.h"
+#include "tools/doctor.h"
+#include "tools/output.h"
+
+namespace shunt::tools {
+namespace {
+
+int Print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  return 0;
+}
+
+int Print(const Json& json) { return Print(json.Text() + "\n"); }
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "shuntctl: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
+int ShowStatus(AdminClient& client, bool json) {
+  const auto status = client.Status();
+  if (!status.ok()) return Fail(status.status());
+  if (json) {
+    Json out = Json::Object();
+    out.Add("version", status->version()).Add("incarnation", status->incarnation()).Add("pid", status->pid());
+    out.Add("uptime_seconds", status->uptime_seconds()).Add("sessions", status->sessions());
+    out.Add("communicators", status->communicators()).Add("regions", status->regions());
+    out.Add("region_bytes", status->region_bytes()).Add("memory_limit_bytes", status->memory_limit_bytes());
+    out.Add("worker_threads", status->worker_threads()).Add("worker_cpus", status->worker_cpus());
+    out.Add("operations_served", status->operations_served()).Add("operations_failed", status->operations_failed());
+    out.Add("stopping", status->stopping());
+    return Print(out);
+  }
+  Table table({"shuntd", status->version() + (status->stopping() ? ", stopping" : "")});
+  table.Add({"pid", absl::StrCat(status->pid())});
+  table.Add({"up", AgeText(status->uptime_seconds())});
+  table.Add({"sessions", absl::StrCat(status->sessions())});
+  table.Add({"communicators", absl::StrCat(status->communicators())});
+  table.Add({"regions", absl::StrCat(status->regions())});
+  table.Add({"memory", absl::StrCat(SizeText(status->region_bytes()), " of ", SizeText(status->memory_limit_bytes()))});
+  table.Add({"workers", absl::StrCat(status->worker_threads(), " on CPUs ", status->worker_cpus())});
+  table.Add({"operations served",
+             absl::StrCat(status->operations_served(), ", of which failed ", status->operations_failed())});
+  return Print(table.Text());
+}
+
+int ShowSessions(AdminClient& client, bool json) {
+  const auto response = client.Sessions();
+  if (!response.ok()) return Fail(response.status());
+  Json list = Json::List();
+  Table table({"SESSION", "PID", "UID", "AGE", "REGIONS", "MEMORY", "COMMUNICATORS", "IN FLIGHT", "NAME"});
+  for (const v1::SessionInfo& s : response->sessions()) {
+    Json out = Json::Object();
+    out.Add("session_id", s.session_id()).Add("name", s.name()).Add("pid", s.pid()).Add("uid", s.uid());
+    out.Add("age_seconds", s.age_seconds()).Add("regions", s.regions()).Add("region_bytes", s.region_bytes());
+    out.Add("communicators", s.communicators()).Add("operations_in_flight", s.operations_in_flight());
+    out.Add("attached", s.attached());
+    list.Append(out);
+    table.Add({absl::StrCat(s.session_id()), absl::StrCat(s.pid()), absl::StrCat(s.uid()), AgeText(s.age_seconds()),
+               absl::StrCat(s.regions()), SizeText(s.region_bytes()), absl::StrCat(s.communicators()),
+               absl::StrCat(s.operations_in_flight()), Printable(s.name())});
+  }
+  if (json) return Print(list);
+  return Print(response->sessions().empty() ? "no sessions\n" : table.Text());
+}
+
+int ShowCommunicators(AdminClient& client, bool json) {
+  const auto response = client.Communicators();
+  if (!response.ok()) return Fail(response.status());
+  Json list = Json::List();
+  Table table({"ID", "NAME", "JOB", "UID", "EPOCH", "RANKS", "STATE", "RANK", "PID", "LAST CALL"});
+  std::string failures;
+  for (const v1::CommunicatorInfo& c : response->communicators()) {
+    Json out = Json::Object();
+    out.Add("communicator_id", c.communicator_id()).Add("name", c.name()).Add("job", c.job()).Add("uid", c.uid());
+    out.Add("epoch", c.epoch()).Add("world_size", c.world_size()).Add("state", c.state());
+    out.Add("failure", c.failure());
+    Json members = Json::List();
+    std::vector<std::string> row = {absl::StrCat(c.communicator_id()), Printable(c.name()), Printable(c.job()),
+                                    absl::StrCat(c.uid()), absl::StrCat(c.epoch()),
+                                    absl::StrCat(c.members_size(), "/", c.world_size()), c.state()};
+    for (const v1::MemberInfo& m : c.members()) {
+      Json member = Json::Object();
+      member.Add("rank", m.rank()).Add("pid", m.pid()).Add("session_id", m.session_id());
+      member.Add("last_call", m.last_call());
+      members.Append(member);
+      row.insert(row.end(), {absl::StrCat(m.rank()), absl::StrCat(m.pid()), Printable(m.last_call())});
+      table.Add(std::move(row));
+      row.assign(7, "");  // the next member's line
+    }
+    if (c.members().empty()) {
+      row.insert(row.end(), {"", "", ""});
+      table.Add(std::move(row));
+    }
+    out.Add("members", members);
+    list.Append(out);
+    if (!c.failure().empty()) {
+      absl::StrAppend(&failures, "\n", Printable(c.name()), " (", c.communicator_id(), ") failed: ", Printable(c.failure()), "\n");
+    }
+  }
+  if (json) return Print(list);
+  return Print(response->communicators().empty() ? "no communicators\n" : table.Text() + failures);
+}
+
+int ShowTopology(AdminClient& client, bool json) {
+  const auto response = client.Topology();
+  if (!response.ok()) return Fail(response.status());
+  Json nodes = Json::List();
+  Table table({"NUMA NODE", "CPUS", "MEMORY"});
+  for (const v1::NumaNode& n : response->numa_nodes()) {
+    nodes.Append(
+        Json::Object().Add("index", n.index()).Add("cpus", n.cpus()).Add("memory_bytes", n.memory_bytes()));
+    table.Add({absl::StrCat(n.index()), n.cpus(), SizeText(n.memory_bytes())});
+  }
+  if (json) {
+    return Print(Json::Object()
+                     .Add("cpus", response->cpus())
+                     .Add("memory_bytes", response->memory_bytes())
+                     .Add("numa_nodes", nodes));
+  }
+  return Print(absl::StrCat(response->cpus(), " CPUs, ", SizeText(response->memory_bytes()), "\n\n", table.Text()));
+}
+
+int ShowDoctor(AdminClient& client, const std::string& socket, bool json) {
+  static constexpr const char* kResults[] = {"ok", "warning", "failed"};
+  Json list = Json::List();
+  Table table({"CHECK", "RESULT", "SEEN"});
+  std::string advice;
+  bool failed = false;
+  for (const Check& check : Diagnose(&client, socket)) {
+    const char* result = kResults[static_cast<int>(check.result)];
+    failed = failed || check.result == Check::Result::kFailed;
+    list.Append(Json::Object()
+                    .Add("check", check.name)
+                    .Add("result", std::string(result))
+                    .Add("seen", check.seen)
+                    .Add("advice", check.advice));
+    // One line each; the words of an error may have several.
+    table.Add({check.name, result, Printable(check.seen.substr(0, check.seen.find('\n')))});
+    if (!check.advice.empty()) absl::StrAppend(&advice, check.name, ": ", check.advice, "\n");
+  }
+  if (json) {
+    Print(list);
+  } else {
+    Print(table.Text() + (advice.empty() ? "" : "\n" + advice));
+  }
+  return failed ? 1 : 0;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("shuntctl: shows what Shunt's daemon on this node is doing");
+  const char* from_environment = std::getenv("SHUNT_SOCKET");
+  std::string socket = from_environment != nullptr ? from_environment : "/run/shunt/shuntd.sock";
+  bool json = false;
+  app.add_option("--socket", socket, "the daemon's socket; default: $SHUNT_SOCKET, else /run/shunt/shuntd.sock");
+  app.set_version_flag("--version", std::string("shuntctl ") + daemon::kVersion);
+  app.require_subcommand(1);
+  // --socket may also follow the command.
+  app.fallthrough();
+  for (const auto& [name, words] :
+       {std::pair("status", "the daemon itself: version, counts, memory"),
+        std::pair("topology", "CPUs and NUMA nodes as the daemon sees them"),
+        std::pair("sessions", "open sessions: processes, what they hold"),
+        std::pair("communicators", "communicators: ranks, last calls, failures"),
+        std::pair("doctor", "checks what Shunt needs of this machine; status 1 if something is wrong")}) {
+    app.add_subcommand(name, words)->add_flag("--json", json, "print JSON");
+  }
+  CLI11_PARSE(app, argc, argv);
+
+  AdminClient client(socket);
+  const std::string command = app.get_subcommands().front()->get_name();
+  if (command == "status") return ShowStatus(client, json);
+  if (command == "topology") return ShowTopology(client, json);
+  if (command == "sessions") return ShowSessions(client, json);
+  if (command == "communicators") return ShowCommunicators(client, json);
+  return ShowDoctor(client, socket, json);
+}
+
+}  // namespace
+}  // namespace shunt::tools
+
+int main(int argc, char** argv) { return shunt::tools::Main(argc, argv); }
