@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import unittest
 
 import support
 
@@ -37,6 +36,15 @@ class PythonExample(support.DaemonTest):
             self.assertIn(f"rank {rank}: [ 6. 10.]", output)
 
 
-class CppExample(unittest.TestCase):
+class CppExample(support.DaemonTest):
+    def test_example_runs_as_two_processes(self):
+        program = support.BUILD / "bin" / "all_reduce"
+        ranks = [
+            subprocess.Popen([str(program), str(rank), "2"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            for rank in range(2)
+        ]
+        outputs = [rank.communicate(timeout=support.PATIENCE)[0] for rank in ranks]
+        self.assertEqual(outputs, ["rank 0: 1\n", "rank 1: 1\n"])
+
     def test_example_is_the_one_that_is_built(self):
         self.assertEqual(block("cpp"), (support.ROOT / "examples" / "all_reduce.cc").read_text())
