@@ -26,7 +26,7 @@ class Install(support.DaemonTest):
                 self.assertEqual(done.returncode, 0, done.stdout)
                 return done.stdout
 
-            run(sys.executable, "-m", "venv", "--system-site-packages", str(environment))
+            run(sys.executable, "-m", "venv", "--system-site-packages", "--without-pip", str(environment))
             run(str(python), "-m", "pip", "install", "--no-index", "--no-build-isolation", str(source))
             code = (
                 "import shunt, pathlib\n"
