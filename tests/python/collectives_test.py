@@ -96,6 +96,23 @@ class Collectives(support.DaemonTest):
 
         self.ranks(2, body)
 
+    def test_small_floats_of_ml_dtypes_need_no_hint(self):
+        try:
+            import ml_dtypes
+        except ImportError:
+            self.skipTest("ml_dtypes is not installed")
+
+        def body(session, comm):
+            for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+                dtype = np.dtype(getattr(ml_dtypes, name))
+                x = session.array([1, 2, 0.5], name.replace("fn", ""))
+                self.assertEqual(x.dtype, dtype)
+                comm.all_reduce(x)
+                comm.all_reduce(x, "premul_sum", scalar=0.5)
+                self.assertEqual(x.astype(float).tolist(), [2, 4, 1])
+
+        self.ranks(2, body)
+
     def test_float8_travels_in_uint8_when_asked_for(self):
         codes = {"float8_e4m3": (0x38, 0x40), "float8_e5m2": (0x3C, 0x40)}  # 1.0, 2.0
 
