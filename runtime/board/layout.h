@@ -37,8 +37,10 @@ inline constexpr size_t kLineInlineBytes = 32;
 // Payload that travels in a slot of the board; above it ranks read each other's regions.
 inline constexpr size_t kCollectiveInlineBytes = 16384;
 inline constexpr size_t kPairInlineBytes = 2048;
-// One window of a staging copy, input or output.
+// One window of a staging copy, input or output. A rank may have a staged operation in the works on each of its
+// pairs at once, so theirs are shorter.
 inline constexpr size_t kStagingWindowBytes = 256 << 10;
+inline constexpr size_t kPairStagingWindowBytes = 128 << 10;
 
 enum class FailureReason : uint32_t {
   kNone = 0,
@@ -167,6 +169,7 @@ class Channel {
   int slots() const { return slots_; }
   int lanes() const { return lanes_; }
   size_t inline_bytes() const { return inline_bytes_; }
+  size_t staging_window_bytes() const { return id_ == 0 ? kStagingWindowBytes : kPairStagingWindowBytes; }
 
   Fate& fate(uint64_t seq) const { return At<Fate>(Slot(seq), 0); }
   Lane& lane(uint64_t seq, int lane) const { return At<Lane>(Slot(seq), 1 + lane); }

@@ -36,6 +36,9 @@ inline void Relax() {
 struct ChannelState {
   explicit ChannelState(const Channel& c) : channel(c) {}
   Channel channel;
+  // Made on first use. Operations of a channel run one after another, so they can share it; those of different
+  // channels run in any order, each rank in its own: buffers that they shared would let them wait for each other.
+  MemberHost::Staging staging_in, staging_out;
   uint64_t next_seq = 1;
   // Every participant has finished all operations up to here.
   uint64_t all_retired = 0;
@@ -57,9 +60,8 @@ struct Member::Impl {
   ChannelState& StateOf(const Call& call, int* participant);
   uint64_t AllRetired(ChannelState& state);
   absl::Status ChoosePlaces(ChannelState& state, Operation& op, bool async);
-  absl::Status ChooseSide(Operation& op, const void* buffer, uint64_t bytes, bool slot_allowed, uint8_t* place,
-                          uint64_t* region, uint64_t* offset);
-  absl::Status EnsureStaging();
+  absl::Status ChooseSide(MemberHost::Staging& staging, const Channel& channel, const void* buffer, uint64_t bytes,
+                          bool slot_allowed, uint8_t* place, uint64_t* region, uint64_t* offset);
   absl::Status Post(Operation& op, ChannelState& state, bool async);
   void Retire(Operation& op, ChannelState& state);
   void DriveOthers();
@@ -76,8 +78,6 @@ struct Member::Impl {
   std::unordered_map<uint32_t, std::unique_ptr<ChannelState>> pairs;
   std::vector<std::shared_ptr<Operation>> async;  // in flight, any channel
   std::atomic<int> async_count{0};
-  MemberHost::Staging staging;
-  std::atomic<Operation*> staging_owner{nullptr};
 };
 
 ChannelState& Member::Impl::StateOf(const Call& call, int* participant) {
@@ -107,16 +107,9 @@ uint64_t Member::Impl::AllRetired(ChannelState& state) {
   return state.all_retired;
 }
 
-absl::Status Member::Impl::EnsureStaging() {
-  if (staging.data != nullptr) return absl::OkStatus();
-  absl::StatusOr<MemberHost::Staging> made = host->AllocateStaging(4 * kStagingWindowBytes);
-  if (!made.ok()) return made.status();
-  staging = *made;
-  return absl::OkStatus();
-}
-
-absl::Status Member::Impl::ChooseSide(Operation& op, const void* buffer, uint64_t bytes, bool slot_allowed,
-                                      uint8_t* place, uint64_t* region, uint64_t* offset) {
+absl::Status Member::Impl::ChooseSide(MemberHost::Staging& staging, const Channel& channel, const void* buffer,
+                                      uint64_t bytes, bool slot_allowed, uint8_t* place, uint64_t* region,
+                                      uint64_t* offset) {
   *place = static_cast<uint8_t>(Place::kNone);
   if (bytes == 0) return absl::OkStatus();
   if (slot_allowed) {
@@ -129,12 +122,14 @@ absl::Status Member::Impl::ChooseSide(Operation& op, const void* buffer, uint64_
     *offset = ref.offset;
     return absl::OkStatus();
   }
-  if (absl::Status s = EnsureStaging(); !s.ok()) return s;
+  if (staging.data == nullptr) {
+    absl::StatusOr<MemberHost::Staging> made = host->AllocateStaging(2 * channel.staging_window_bytes());
+    if (!made.ok()) return made.status();
+    staging = *made;
+  }
   *place = static_cast<uint8_t>(Place::kStaged);
   *region = staging.region;
-  *offset = region == &op.body.ref.in_region ? 0 : 2 * kStagingWindowBytes;
-  op.staging = staging.data;
-  op.staging_owner = &staging_owner;
+  *offset = 0;
   return absl::OkStatus();
 }
 
@@ -155,12 +150,14 @@ absl::Status Member::Impl::ChoosePlaces(ChannelState& state, Operation& op, bool
   const bool slot = small && state.in_flight.empty() &&
                     !(async && (in_bytes == 0 || host->Find(call.in, in_bytes).region != 0) &&
                       (out_bytes == 0 || host->Find(call.out, out_bytes).region != 0));
-  if (absl::Status s = ChooseSide(op, call.in, in_bytes, slot, &body.in_place_kind, &body.ref.in_region,
-                                  &body.ref.in_offset);
+  if (absl::Status s = ChooseSide(state.staging_in, state.channel, call.in, in_bytes, slot, &body.in_place_kind,
+                                  &body.ref.in_region, &body.ref.in_offset);
       !s.ok()) {
     return s;
   }
-  return ChooseSide(op, call.out, out_bytes, slot, &body.out_place_kind, &body.ref.out_region, &body.ref.out_offset);
+  op.staging_in = state.staging_in.data;
+  return ChooseSide(state.staging_out, state.channel, call.out, out_bytes, slot, &body.out_place_kind,
+                    &body.ref.out_region, &body.ref.out_offset);
 }
 
 absl::Status Member::Impl::Post(Operation& op, ChannelState& state, bool async) {

@@ -38,8 +38,8 @@ class MemberHost : public RegionResolver {
   // were never collected. Otherwise: there is news of it (the last rank has posted, or it has ended); this must
   // not fail while the daemon lives, so it waits for room.
   virtual absl::Status Notify(uint32_t channel, uint64_t seq, bool serve, int64_t deadline_ns) = 0;
-  // A staging region for memory outside regions: 4 * kStagingWindowBytes bytes (in, in, out, out), owned by the
-  // member's session. Called once per member and direction of use, from the calling thread.
+  // A staging region for memory outside regions, owned by the member's session: two windows of a channel's inputs,
+  // or of its outputs. Called once for each channel and direction of use, from the calling thread.
   struct Staging {
     uint64_t region = 0;
     std::byte* data = nullptr;

@@ -159,7 +159,6 @@ Operation::Step Operation::Running(MemberHost& host, uint32_t max_chunks) {
   bool moved = false;
   uint64_t outcome = OutcomeSeen();
   if (outcome == 0) {
-    if ((Staged(body.in_place_kind) || Staged(body.out_place_kind)) && !OpenStaging()) return Step::kStalled;
     moved |= StageIn();
     working.store(seq_, std::memory_order_relaxed);
     const int first_lane = me_ * channel_.lanes() / channel_.participants();
@@ -190,20 +189,11 @@ Operation::Step Operation::Running(MemberHost& host, uint32_t max_chunks) {
   return Succeed();
 }
 
-bool Operation::OpenStaging() {
-  if (staging_owner->load(std::memory_order_acquire) == this) return true;
-  Operation* nobody = nullptr;
-  if (!staging_owner->compare_exchange_strong(nobody, this, std::memory_order_acq_rel)) return false;
-  // Until this is seen, nobody writes a result into the staging buffer.
-  channel_.progress(seq_, me_).taken_out.store(seq_ << 32, std::memory_order_seq_cst);
-  return true;
-}
-
 bool Operation::StageIn() {
   if (!Staged(body.in_place_kind) || windows_in_ >= pass_->windows()) return false;
   // A window's buffer is free once the window two before it has been reduced.
   if (windows_in_ >= 2 && !pass_->WindowDone(windows_in_ - 2)) return false;
-  CopyWindowIn(*pass_, me_, windows_in_, call_.in, staging);
+  CopyWindowIn(*pass_, me_, windows_in_, call_.in, staging_in);
   ++windows_in_;
   channel_.progress(seq_, me_).staged_in.store(seq_ << 32 | windows_in_, std::memory_order_seq_cst);
   return true;
@@ -256,9 +246,6 @@ Operation::Step Operation::Expire(MemberHost& host) {
 }
 
 Operation::Step Operation::Succeed() {
-  if (staging_owner != nullptr && staging_owner->load(std::memory_order_relaxed) == this) {
-    staging_owner->store(nullptr, std::memory_order_release);
-  }
   ended_.store(true, std::memory_order_release);
   return Step::kEnded;
 }

@@ -52,8 +52,7 @@ class Operation {
   std::string Text() const;
 
   PostBody body{};               // places and references: set by the member before Post
-  std::byte* staging = nullptr;  // of the member; set if a side is kStaged
-  std::atomic<Operation*>* staging_owner = nullptr;  // one operation at a time may use it
+  std::byte* staging_in = nullptr;  // set if the input is kStaged; the channel's operations use it in turn
   bool owner_driven = false;     // only the thread that runs it may drive it
   int64_t started_ns = 0;
   std::shared_ptr<Operation> keep_alive;  // of an asynchronous one while it is in flight
@@ -70,7 +69,6 @@ class Operation {
   bool PriorOperationsDone() const;
   bool StageIn();
   bool StageOut();
-  bool OpenStaging();
   bool Staged(uint8_t kind) const { return kind == static_cast<uint8_t>(Place::kStaged); }
   uint64_t OutcomeSeen() const;
   bool AnyServed() const { return ((scan_.flags_any() | body.flags) & kServed) != 0; }

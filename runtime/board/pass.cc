@@ -144,7 +144,7 @@ absl::Status Pass::Locate(const Board& board, int p, RegionResolver& resolver) {
         break;
       case Place::kStaged:
         staged_ = true;
-        side->base = resolver.Resolve(rank, region, offset, 2 * kStagingWindowBytes);
+        side->base = resolver.Resolve(rank, region, offset, 2 * staging_window_bytes());
         break;
       case Place::kNone:
         break;
@@ -177,7 +177,7 @@ void Pass::CutIntoChunks() {
       blocks = std::max<uint64_t>({blocks, InputBlocks(spec_, participants_, p), OutputBlocks(spec_, participants_, p)});
     }
     if (spec_.kind == OpKind::kAllToAllV) blocks = participants_;
-    const uint64_t fit = kStagingWindowBytes / (blocks * element_bytes_) / kWindowAlign * kWindowAlign;
+    const uint64_t fit = staging_window_bytes() / (blocks * element_bytes_) / kWindowAlign * kWindowAlign;
     window_elements_ = std::min(elements_, std::max(fit, kWindowAlign));
   }
   windows_ = steps_ == 0 ? 0 : static_cast<uint32_t>((elements_ + window_elements_ - 1) / window_elements_);
@@ -217,8 +217,10 @@ bool Pass::WindowReady(uint32_t window) const {
       if ((in >> 32 << 32) != tag || (in & 0xffffffff) <= window) return false;
     }
     if (buffers_[p].out.place == Place::kStaged) {
+      // Until it takes the first one out, the word is an older operation's: that operation is over for this rank.
       const uint64_t out = progress.taken_out.load(std::memory_order_acquire);
-      if ((out >> 32 << 32) != tag || (out & 0xffffffff) + 2 <= window) return false;
+      const uint64_t taken = (out >> 32 << 32) == tag ? out & 0xffffffff : 0;
+      if (taken + 2 <= window) return false;
     }
   }
   return true;
@@ -296,7 +298,7 @@ bool Pass::Work(int first_lane, uint32_t max_chunks) {
 std::byte* Pass::Address(const Side& side, uint64_t block_begin, uint32_t block, uint32_t window,
                          uint64_t element) const {
   if (side.place == Place::kStaged) {
-    return side.base + (window & 1) * kStagingWindowBytes + (block * window_elements_ + element) * element_bytes_;
+    return side.base + (window & 1) * staging_window_bytes() + (block * window_elements_ + element) * element_bytes_;
   }
   return side.base + (block_begin + WindowBegin(window) + element) * element_bytes_;
 }
@@ -368,7 +370,7 @@ BlockRange RangeOf(const Pass& pass, int participant, uint32_t window, uint32_t 
 
 void CopyWindowIn(const Pass& pass, int participant, uint32_t window, const std::byte* in, std::byte* staging) {
   const size_t size = SizeOf(pass.spec().dtype);
-  std::byte* to = staging + (window & 1) * kStagingWindowBytes;
+  std::byte* to = staging + (window & 1) * pass.staging_window_bytes();
   for (uint32_t b = 0; b < Blocks(pass, participant, true); ++b) {
     const BlockRange r = RangeOf(pass, participant, window, b, true);
     // What is staged is read at once: it must stay in the cache.
@@ -378,7 +380,7 @@ void CopyWindowIn(const Pass& pass, int participant, uint32_t window, const std:
 
 void CopyWindowOut(const Pass& pass, int participant, uint32_t window, const std::byte* staging, std::byte* out) {
   const size_t size = SizeOf(pass.spec().dtype);
-  const std::byte* from = staging + (window & 1) * kStagingWindowBytes;
+  const std::byte* from = staging + (window & 1) * pass.staging_window_bytes();
   for (uint32_t b = 0; b < Blocks(pass, participant, false); ++b) {
     const BlockRange r = RangeOf(pass, participant, window, b, false);
     std::byte* to = out + r.begin * size;

@@ -43,6 +43,7 @@ class Pass {
   uint64_t window_elements() const { return window_elements_; }
   uint64_t WindowBegin(uint32_t window) const { return window * window_elements_; }
   uint64_t WindowLength(uint32_t window) const;
+  size_t staging_window_bytes() const { return channel_.staging_window_bytes(); }
   const CollectiveSpec& spec() const { return spec_; }
   // The staging buffer from which participant p copies its output: where all ranks get the same bytes, one rank's
   // buffer serves all who stage.
