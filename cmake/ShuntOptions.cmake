@@ -53,6 +53,12 @@ endif()
 target_include_directories(shunt_flags INTERFACE ${PROJECT_SOURCE_DIR})
 
 if(SHUNT_SANITIZE)
-  add_compile_options(-fsanitize=${SHUNT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_compile_options(-O1 -fsanitize=${SHUNT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${SHUNT_SANITIZE})
+  # The vector kernels for one instruction set only: a sanitizer needs minutes for each.
+  add_compile_definitions(HWY_COMPILE_ONLY_STATIC)
+endif()
+if(SHUNT_FUZZ)
+  # Coverage for what the fuzz targets link; the targets themselves get libFuzzer's main function.
+  add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
