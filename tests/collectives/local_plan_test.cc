@@ -188,6 +188,8 @@ TEST_CASE("placement recognises NCCL's in-place pointers and nothing else") {
     const uint64_t top = std::numeric_limits<uint64_t>::max() - 11;
     CHECK(placement(OpKind::kAllReduce, 0, top, 0) == Placement::kDisjoint);
     CHECK(placement(OpKind::kAllReduce, 0, 0, top) == Placement::kDisjoint);
+    CHECK(placement(OpKind::kAllReduce, 0, top, top) == Placement::kInPlace);
+    CHECK(placement(OpKind::kAllReduce, 0, top, top - 4) == Placement::kForbidden);
   }
 }
 

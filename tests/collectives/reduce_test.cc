@@ -1,7 +1,11 @@
 // Every comparison is bit for bit, on every instruction set that this machine has.
 #include "runtime/collectives/exec/reduce.h"
 
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -9,9 +13,10 @@
 #include <vector>
 
 #include "catch2/catch.hpp"
+// clang-format off
 #include "runtime/collectives/exec/simd_targets.h"  // before Highway
-//
 #include "hwy/targets.h"
+// clang-format on
 #include "tests/collectives/reference.h"
 
 #if HWY_ARCH_X86
@@ -420,6 +425,22 @@ TEST_CASE("a copy writes every destination, and skips the source itself") {
       }
     }
   }
+}
+
+TEST_CASE("a copy in place does not touch memory that it may only read") {
+  constexpr size_t kBytes = 8192;
+  void* page = mmap(nullptr, kBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(page != MAP_FAILED);
+  auto* src = static_cast<std::byte*>(page);
+  std::vector<std::byte> other(kBytes, std::byte{1});
+  for (StorePolicy policy : {StorePolicy::kTemporal, StorePolicy::kStreaming}) {
+    for (size_t bytes : {size_t{64}, kBytes}) {
+      CopyInto(src, {src}, bytes, policy);
+      CopyInto(src, {other.data(), src}, bytes, policy);
+    }
+  }
+  CHECK(other == std::vector<std::byte>(kBytes));
+  munmap(page, kBytes);
 }
 
 }  // namespace
