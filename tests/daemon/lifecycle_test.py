@@ -238,11 +238,12 @@ class StartAndStop(unittest.TestCase):
         one = self.start()
         two = self.start(directory=one.directory, name="t.sock")
         sessions = [LeaseSession(shuntd.lease) for shuntd in (one, two)]
+        for session in sessions:
+            self.addCleanup(session.close)
         self.assertNotEqual(sessions[0].opened.incarnation, sessions[1].opened.incarnation)
         # The same name on both: they don't meet.
         for session in sessions:
             session.join("same", 0, 1)
-            session.close()
 
     def test_a_path_that_a_live_daemon_has_is_refused(self):
         one = self.start()
@@ -326,8 +327,18 @@ class StartAndStop(unittest.TestCase):
             file.write(text + 'socket = "/nonexistent/s.sock"\n')
             file.flush()
             shuntd = self.start("--config", file.name, "--worker-threads=2")
+        wait_until(lambda: "ready" in shuntd.log())
         self.assertIn('"workers":2', shuntd.log())
         self.assertIn('"event":"shuntd is ready"', shuntd.log())
+
+    def test_the_example_is_fine_and_has_every_key(self):
+        example = ROOT / "deploy" / "systemd" / "shuntd.toml.example"
+        text = example.read_text(encoding="utf-8")
+        self.assertEqual(self.config(text), (0, ""))
+        flags = self.run_shuntd("--help").stdout
+        keys = [word[2:].replace("-", "_") for word in flags.split() if word.startswith("--")]
+        for key in set(keys) - {"help", "config", "check_config", "version"}:
+            self.assertIn(f"\n{key} = ", text)
 
     def test_a_missing_configuration_file_is_an_error(self):
         result = self.run_shuntd("--config", "/nonexistent.toml")
