@@ -21,6 +21,8 @@ constexpr int64_t kDaemonCheckNs = 50'000'000;
 // Looking at the clock costs as much as several looks at a cache line.
 constexpr int kLooksPerClock = 32;
 constexpr uint32_t kChunksPerPoll = 1;
+// Measured with two ranks: up to here, two copies through the board beat one pass and its hand-overs.
+constexpr uint64_t kRegionSlotBytes = 4096;
 // Ranks that fall far behind free their slots silently: look again this often.
 constexpr int64_t kRoomCheckNs = 100'000;
 
@@ -64,7 +66,7 @@ struct Member::Impl {
                           bool slot_allowed, uint8_t* place, uint64_t* region, uint64_t* offset);
   absl::Status Post(Operation& op, ChannelState& state, bool async);
   void Retire(Operation& op, ChannelState& state);
-  void DriveOthers();
+  bool DriveOthers();
   bool WaitFor(Operation& op, int64_t give_up_ns);
   void RetireEnded();
   ChannelState& StateOf(const Operation& op);
@@ -145,11 +147,14 @@ absl::Status Member::Impl::ChoosePlaces(ChannelState& state, Operation& op, bool
                          state.channel.id() != 0;
   const uint64_t most = body.count * SizeOf(call.spec.dtype) * (one_block ? 1 : state.channel.participants());
   const bool small = kind != OpKind::kAllToAllV && most <= state.channel.inline_bytes();
-  // A slot takes its input at once, so everything before must be over. An asynchronous call on regions goes to the
-  // daemon, which can't reach this process's own memory: no slot either.
+  // A slot takes its input at once, so everything before must be over. Calls on regions use one only where the hand-over
+  // of a pass costs more than the copies; asynchronous ones never, for the daemon can't reach this process's own memory.
+  const auto on_region = [&](const void* buffer, uint64_t bytes) {
+    return bytes == 0 || host->Find(buffer, bytes).region != 0;
+  };
   const bool slot = small && state.in_flight.empty() &&
-                    !(async && (in_bytes == 0 || host->Find(call.in, in_bytes).region != 0) &&
-                      (out_bytes == 0 || host->Find(call.out, out_bytes).region != 0));
+                    ((!async && most <= kRegionSlotBytes) ||
+                     !(on_region(call.in, in_bytes) && on_region(call.out, out_bytes)));
   if (absl::Status s = ChooseSide(state.staging_in, state.channel, call.in, in_bytes, slot, &body.in_place_kind,
                                   &body.ref.in_region, &body.ref.in_offset);
       !s.ok()) {
@@ -239,23 +244,26 @@ void Member::Impl::RetireEnded() {
   }
 }
 
-// Moves this rank's asynchronous operations, which others may be waiting for.
-void Member::Impl::DriveOthers() {
-  if (async_count.load(std::memory_order_relaxed) == 0) return;
+// Moves this rank's asynchronous operations, which others may be waiting for; false if none could move.
+bool Member::Impl::DriveOthers() {
+  if (async_count.load(std::memory_order_relaxed) == 0) return false;
   std::vector<std::shared_ptr<Operation>> all;
   {
     std::lock_guard<std::mutex> lock(mu);
     all = async;
   }
-  bool ended = false;
+  bool moved = false, ended = false;
   for (const std::shared_ptr<Operation>& op : all) {
-    if (!op->TryEnter()) continue;
-    ended |= op->Drive(*host) == Operation::Step::kEnded;
+    if (op->ended() || !op->TryEnter()) continue;
+    const Operation::Step step = op->Drive(*host);
     op->Leave();
+    moved |= step != Operation::Step::kStalled;
+    ended |= step == Operation::Step::kEnded;
   }
-  if (!ended) return;
+  if (!ended) return moved;
   std::lock_guard<std::mutex> lock(mu);
   RetireEnded();
+  return true;
 }
 
 // Works and waits until the operation has ended (true) or `give_up_ns` has passed (false).
@@ -281,7 +289,7 @@ bool Member::Impl::WaitFor(Operation& op, int64_t give_up_ns) {
       wait_began = 0;
       continue;
     }
-    DriveOthers();
+    if (DriveOthers()) wait_began = 0;
     const int64_t now = NowNs();
     if (now >= deadline) {
       if (op.owner_driven || op.TryEnter()) {
@@ -300,7 +308,7 @@ bool Member::Impl::WaitFor(Operation& op, int64_t give_up_ns) {
     }
 
     const uint32_t ticket = PrepareToSleep(board, rank);
-    if (drive() != Operation::Step::kStalled) continue;
+    if (drive() != Operation::Step::kStalled || DriveOthers()) continue;
     if (HasFailed(board)) continue;
     Sleep(board, rank, ticket, std::min({kDaemonCheckNs, std::max<int64_t>(1, deadline - now), std::max<int64_t>(1, give_up_ns - now)}));
     if (NowNs() - now >= kDaemonCheckNs && host->DaemonGone()) {

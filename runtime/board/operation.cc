@@ -46,15 +46,12 @@ bool Operation::Post(uint64_t seq, uint8_t flags) {
 
 Operation::Step Operation::Drive(MemberHost& host, uint32_t max_chunks) {
   if (ended()) return Step::kEnded;
-  switch (phase_) {
-    case Phase::kArriving:
-      return Arriving(host);
-    case Phase::kReady:
-      return Ready(host);
-    case Phase::kRunning:
-      return Running(host, max_chunks);
+  // The first phases take no time: one look sees the end of what others have finished.
+  Step step = Step::kMoved;
+  while (step == Step::kMoved && phase_ != Phase::kRunning) {
+    step = phase_ == Phase::kArriving ? Arriving(host) : Ready(host);
   }
-  return Step::kStalled;
+  return step == Step::kMoved ? Running(host, max_chunks) : step;
 }
 
 Operation::Step Operation::Arriving(MemberHost& host) {
@@ -139,14 +136,28 @@ Operation::Step Operation::Ready(MemberHost& host) {
   if (outcome == 0 && !PriorOperationsDone()) {
     return HasFailed(board_) && DecideFailed() ? Failed(AwaitFailure(board_)) : Step::kStalled;
   }
+  const bool over = outcome == kSucceeded;
+  if (over && !Staged(body.out_place_kind)) return TakeFromSlot();
   pass_.emplace();
-  if (absl::Status s = pass_->Build(board_, channel_, seq_, host); !s.ok()) {
-    if (!DecideFailed()) return Failed(s);
+  // Once it is over, the others may have freed what they read from; this rank only takes its output.
+  if (absl::Status s = pass_->Build(board_, channel_, seq_, host, /*only_output_of=*/over ? me_ : -1); !s.ok()) {
+    if (over) return Failed(s);
+    if (!DecideFailed()) return Step::kMoved;
     const auto reason = absl::IsFailedPrecondition(s) ? FailureReason::kMismatch : FailureReason::kBadMemory;
     return Fail(reason, -1, std::string_view(s.message().data(), s.message().size()));
   }
   phase_ = Phase::kRunning;
   return Step::kMoved;
+}
+
+// Succeeds; the output may have to be taken from the board's slot first.
+Operation::Step Operation::TakeFromSlot() {
+  if (body.out_place_kind == static_cast<uint8_t>(Place::kSlot)) {
+    const CollectiveSpec plan = SpecOf(channel_.id(), body);
+    const uint64_t blocks = OutputBlocks(plan, channel_.participants(), me_);
+    std::memcpy(call_.out, channel_.payload_out(seq_, me_), blocks * plan.count * SizeOf(plan.dtype));
+  }
+  return Succeed();
 }
 
 uint64_t Operation::OutcomeSeen() const {
@@ -182,11 +193,9 @@ Operation::Step Operation::Running(MemberHost& host, uint32_t max_chunks) {
   if (pass_->staged() && moved) RingChannel(board_, channel_, rank_);
   if (outcome != kSucceeded) return moved ? Step::kMoved : Step::kStalled;
   if (Staged(body.out_place_kind) && windows_out_ < pass_->windows()) return moved ? Step::kMoved : Step::kStalled;
-  if (body.out_place_kind == static_cast<uint8_t>(Place::kSlot)) {
-    const uint64_t blocks = OutputBlocks(pass_->spec(), channel_.participants(), me_);
-    std::memcpy(call_.out, channel_.payload_out(seq_, me_), blocks * pass_->spec().count * SizeOf(pass_->spec().dtype));
-  }
-  return Succeed();
+  // Others may still copy from this rank's buffer, which goes with its communicator.
+  if (!pass_->OutputTakenFrom(me_) && !HasFailed(board_)) return moved ? Step::kMoved : Step::kStalled;
+  return TakeFromSlot();
 }
 
 bool Operation::StageIn() {

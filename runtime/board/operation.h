@@ -62,6 +62,7 @@ class Operation {
   Step Ready(MemberHost& host);
   Step Running(MemberHost& host, uint32_t max_chunks);
   Step FinishFromBoard(MemberHost& host);
+  Step TakeFromSlot();
   Step Succeed();
   Step Failed(absl::Status status);
   // Decides the operation's fate as failed; true if it is, false if it has succeeded.

@@ -32,6 +32,10 @@ constexpr uint64_t Tag(uint64_t word) { return word >> (2 * kFieldBits); }
 constexpr uint32_t Window(uint64_t word) { return word >> kFieldBits & kFieldMask; }
 constexpr uint32_t Number(uint64_t word) { return word & kFieldMask; }
 
+// All slots' marks are renewed this often: well before a tag comes round.
+constexpr uint64_t kRenewPeriod = 1 << 20;
+static_assert(kRenewPeriod < kTagMask / 8);
+
 // True if a word's tag belongs to an operation after `seq`: this one is long over.
 bool Newer(uint64_t word, uint64_t seq) {
   const uint32_t ahead = (Tag(word) - seq) & kTagMask;
@@ -64,7 +68,8 @@ uint64_t ExtentElements(const VRow* rows, int n, bool in) {
 
 }  // namespace
 
-absl::Status Pass::Build(const Board& board, const Channel& channel, uint64_t seq, RegionResolver& resolver) {
+absl::Status Pass::Build(const Board& board, const Channel& channel, uint64_t seq, RegionResolver& resolver,
+                         int only_output_of) {
   channel_ = channel;
   seq_ = seq;
   participants_ = channel.participants();
@@ -89,13 +94,18 @@ absl::Status Pass::Build(const Board& board, const Channel& channel, uint64_t se
     for (const VRow& row : tables_) elements_ = std::max(elements_, row.send_count);
   }
   for (int p = 0; p < participants_; ++p) {
-    if (absl::Status s = Locate(board, p, resolver); !s.ok()) return s;
+    absl::Status s = Locate(board, p, resolver);
+    if (!s.ok() && only_output_of < 0) return s;
   }
   if (spec_.redop == Redop::kPremulSum && Reduces(spec_.kind)) {
     scalars_.resize(participants_);
     for (int p = 0; p < participants_; ++p) std::memcpy(scalars_[p].bytes, &posts_[p].scalar, 8);
   }
   CutIntoChunks();
+  if (only_output_of >= 0 && StagedOutput(only_output_of) == nullptr) {
+    return absl::InternalError(absl::StrCat(CallText(board, channel.id(), seq, posts_[only_output_of]),
+                                            ": the staging buffer that holds the result is gone"));
+  }
   if (windows_ > kFieldMask) {
     return absl::InvalidArgumentError(absl::StrCat(
         CallText(board, channel.id(), seq, posts_[0]), " is too long for memory outside regions: it takes ", windows_,
@@ -196,7 +206,12 @@ void Pass::CutIntoChunks() {
 
   const LocalStep first = StepAt(spec_, participants_, 0);
   const uint64_t touched = elements_ * element_bytes_ * steps_ * (first.src_count + first.dst_count);
-  store_ = touched > CacheBytes(participants_) ? StorePolicy::kStreaming : StorePolicy::kTemporal;
+  // In place, each output line has just been read: a plain store costs nothing more.
+  const Side& in = buffers_[first.dst_first].in;
+  const Side& out = buffers_[first.dst_first].out;
+  const bool in_place = Reduces(spec_.kind) && in.place == out.place &&
+                        in.base + first.src_block * step_bytes == out.base + first.dst_block * step_bytes;
+  store_ = touched > CacheBytes(participants_) && !in_place ? StorePolicy::kStreaming : StorePolicy::kTemporal;
   if (first.dst_count == 1) return;
   for (int p = participants_ - 1; p >= 0; --p) {
     if (buffers_[p].out.place == Place::kStaged) shared_output_ = p;
@@ -222,6 +237,16 @@ bool Pass::WindowReady(uint32_t window) const {
       const uint64_t taken = (out >> 32 << 32) == tag ? out & 0xffffffff : 0;
       if (taken + 2 <= window) return false;
     }
+  }
+  return true;
+}
+
+bool Pass::OutputTakenFrom(int p) const {
+  if (shared_output_ != p) return true;
+  for (int i = 0; i < participants_; ++i) {
+    if (i == p || buffers_[i].out.place != Place::kStaged) continue;
+    const uint64_t out = channel_.progress(seq_, i).taken_out.load(std::memory_order_acquire);
+    if (out != (seq_ << 32 | windows_)) return false;
   }
   return true;
 }
@@ -338,6 +363,19 @@ void Pass::Run(uint32_t window, uint32_t chunk) const {
   } else {
     CopyInto(srcs[0], absl::MakeConstSpan(dsts, n_dsts), count * element_bytes_, store);
   }
+}
+
+void RenewMarks(const Channel& channel, uint64_t seq, int participant) {
+  if (seq % kRenewPeriod >= static_cast<uint64_t>(channel.slots())) return;
+  // Nobody works on the slot's last operation any more, nor on this one before its last post. A worker of the
+  // daemon that comes late must see a newer operation, not an empty word.
+  const uint64_t fresh = Pack(seq, 0, 0);
+  if (participant < channel.lanes()) channel.lane(seq, participant).next.store(fresh, std::memory_order_relaxed);
+  StageProgress& progress = channel.progress(seq, participant);
+  progress.staged_in.store(seq << 32, std::memory_order_relaxed);
+  progress.taken_out.store(seq << 32, std::memory_order_relaxed);
+  if (participant != 0) return;
+  for (std::atomic<uint64_t>& done : channel.fate(seq).done) done.store(fresh, std::memory_order_relaxed);
 }
 
 namespace {

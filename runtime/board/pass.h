@@ -28,7 +28,10 @@ class Pass {
 
   // Reads the posts of a complete operation (and the tables of an all_to_all_v), checks them and finds all memory.
   // INVALID_ARGUMENT names the rank whose post is bad, FAILED_PRECONDITION the pair of ranks whose counts differ.
-  absl::Status Build(const Board& board, const Channel& channel, uint64_t seq, RegionResolver& resolver);
+  // With `only_output_of` >= 0 the operation is over: memory that can't be found any more is left out, and Work must
+  // not be called.
+  absl::Status Build(const Board& board, const Channel& channel, uint64_t seq, RegionResolver& resolver,
+                     int only_output_of = -1);
 
   // Runs chunks, starting with lane `first_lane`, until none can be claimed at present or `max_chunks` have run.
   // True if it ran any.
@@ -50,6 +53,8 @@ class Pass {
   const std::byte* StagedOutput(int p) const {
     return buffers_[shared_output_ < 0 ? p : shared_output_].out.base;
   }
+  // False while others copy their output from p's staging buffer.
+  bool OutputTakenFrom(int p) const;
   StorePolicy store() const { return store_; }
   const VRow* row(int p) const { return tables_.data() + static_cast<size_t>(p) * participants_; }
 
@@ -95,6 +100,10 @@ class Pass {
   uint32_t chunks_ = 0;  // of a window
   StorePolicy store_ = StorePolicy::kTemporal;
 };
+
+// Part of posting: makes the marks that `participant` keeps in the operation's slot young. Claims and counts carry
+// the low bits of a sequence, and those of an operation a few million calls ago would look like this one's.
+void RenewMarks(const Channel& channel, uint64_t seq, int participant);
 
 // Copies one window of a participant's input from its own memory into its staging buffer (two windows), or of its
 // output from a staging buffer to its own memory.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "runtime/board/arrival.h"
+#include "runtime/board/pass.h"
 
 namespace shunt::board {
 namespace {
@@ -53,6 +54,7 @@ void WriteTable(const Call& call, const Channel& channel, uint64_t seq, int part
 }
 
 bool WritePost(const Board& board, const Channel& channel, uint64_t seq, int participant, const PostBody& body) {
+  RenewMarks(channel, seq, participant);
   Post& post = channel.post(seq, participant);
   post.body = body;
   LastCall& last = board.last_call(board.RankOf(channel.id(), participant));
