@@ -60,6 +60,13 @@ std::string MismatchText(const Board& board, const Channel& channel, uint64_t se
                       CallText(board, channel.id(), seq, b_body));
 }
 
+std::string LeftText(const Board& board, const Channel& channel, uint64_t seq, const PostBody& waiting, int rank) {
+  const std::string last = LastCallText(board, rank);
+  return absl::StrCat(CallText(board, channel.id(), seq, waiting), " on communicator ", NameText(board), ": ",
+                      RankText(board, rank), " has left; ",
+                      last.empty() ? "it had never called" : absl::StrCat("its last call was ", last));
+}
+
 std::string AbsentText(const Board& board, const Channel& channel, uint64_t seq, int waiter, const PostBody& mine,
                        int64_t waited_ns, int* first_absent) {
   std::string text = absl::StrCat(

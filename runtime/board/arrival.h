@@ -49,6 +49,8 @@ class ArrivalScan {
     return Arrival::kComplete;
   }
 
+  // After kWaiting: a participant that has not posted.
+  int missing() const { return next_; }
   // After kMismatch: the participant whose call differs.
   int culprit() const { return culprit_; }
   // Over the other participants' posts, after kComplete.
@@ -92,6 +94,12 @@ CollectiveSpec SpecOf(uint32_t channel, const PostBody& body);
 // "'name': rank 0 (pid 1) called …, rank 1 (pid 2) called …".
 std::string MismatchText(const Board& board, const Channel& channel, uint64_t seq, int a, const PostBody& a_body,
                          int b);
+// True if the rank will never post again: it has left, or its process is gone.
+inline bool Gone(const Board& board, int rank) {
+  return board.row(rank).dead.load(std::memory_order_acquire) != 0;
+}
+// "…: rank 2 (pid 7) has left; its last call was …".
+std::string LeftText(const Board& board, const Channel& channel, uint64_t seq, const PostBody& waiting, int rank);
 // Who of the operation is missing and what each called last; `waited_ns` < 0 if unknown. Call after SealAbsent.
 std::string AbsentText(const Board& board, const Channel& channel, uint64_t seq, int waiter, const PostBody& mine,
                        int64_t waited_ns, int* first_absent);

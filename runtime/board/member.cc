@@ -60,7 +60,7 @@ struct Member::Impl {
       : board(b), rank(r), host(h), options(o), collectives(b.channel(0)) {}
 
   ChannelState& StateOf(const Call& call, int* participant);
-  uint64_t AllRetired(ChannelState& state);
+  bool AllRetiredUpTo(ChannelState& state, uint64_t seq, uint64_t distance);
   absl::Status ChoosePlaces(ChannelState& state, Operation& op, bool async);
   absl::Status ChooseSide(MemberHost::Staging& staging, const Channel& channel, const void* buffer, uint64_t bytes,
                           bool slot_allowed, uint8_t* place, uint64_t* region, uint64_t* offset);
@@ -100,13 +100,15 @@ ChannelState& Member::Impl::StateOf(const Operation& op) {
   return op.channel().id() == 0 ? collectives : *pairs[op.channel().id() * 2 + op.participant()];
 }
 
-uint64_t Member::Impl::AllRetired(ChannelState& state) {
+// True if all have finished the operation `distance` before `seq`.
+bool Member::Impl::AllRetiredUpTo(ChannelState& state, uint64_t seq, uint64_t distance) {
+  if (seq <= distance || state.all_retired >= seq - distance) return true;
   uint64_t least = ~0ull;
   for (int p = 0; p < state.channel.participants(); ++p) {
     least = std::min(least, state.channel.retired(p).sequence.load(std::memory_order_acquire));
   }
   state.all_retired = std::max(state.all_retired, least);
-  return state.all_retired;
+  return state.all_retired >= seq - distance;
 }
 
 absl::Status Member::Impl::ChooseSide(MemberHost::Staging& staging, const Channel& channel, const void* buffer,
@@ -152,7 +154,8 @@ absl::Status Member::Impl::ChoosePlaces(ChannelState& state, Operation& op, bool
   const auto on_region = [&](const void* buffer, uint64_t bytes) {
     return bytes == 0 || host->Find(buffer, bytes).region != 0;
   };
-  const bool slot = small && state.in_flight.empty() &&
+  // The slots' payloads are two: a rank that has started its calls and computes may not have given the last one back.
+  const bool slot = small && state.in_flight.empty() && AllRetiredUpTo(state, state.next_seq, 2) &&
                     ((!async && most <= kRegionSlotBytes) ||
                      !(on_region(call.in, in_bytes) && on_region(call.out, out_bytes)));
   if (absl::Status s = ChooseSide(state.staging_in, state.channel, call.in, in_bytes, slot, &body.in_place_kind,
@@ -167,15 +170,13 @@ absl::Status Member::Impl::ChoosePlaces(ChannelState& state, Operation& op, bool
 
 absl::Status Member::Impl::Post(Operation& op, ChannelState& state, bool async) {
   std::unique_lock<std::mutex> lock(mu);
-  // A slot's record is free once all have retired its last operation; a slot's payload (one of two) likewise.
+  // A slot's record is free once all have retired its last operation.
   while (true) {
     if (HasFailed(board)) return DeadCommunicator(board);
     RetireEnded();
     const uint64_t seq = state.next_seq;
     const uint64_t slots = static_cast<uint64_t>(state.channel.slots());
-    // Both bounds at once: 2 is never more than the number of slots.
-    const uint64_t need = state.in_flight.empty() ? 2 : slots;
-    if (seq <= need || state.all_retired >= seq - need || AllRetired(state) >= seq - need) break;
+    if (AllRetiredUpTo(state, seq, slots)) break;
     if (NowNs() > op.call().deadline_ns) {
       return absl::DeadlineExceededError(
           absl::StrCat("communicator ", NameText(board), ": more than ", slots,

@@ -60,7 +60,11 @@ Operation::Step Operation::Arriving(MemberHost& host) {
   first_look_ = false;
   switch (arrival) {
     case Arrival::kWaiting:
-      if (!HasFailed(board_)) return Step::kStalled;
+      if (!HasFailed(board_)) {
+        const int rank = board_.RankOf(channel_.id(), scan_.missing());
+        if (!Gone(board_, rank)) return Step::kStalled;
+        return Fail(FailureReason::kRankLeft, rank, LeftText(board_, channel_, seq_, body, rank));
+      }
       // The communicator is dead; so is this operation, unless the others have come meanwhile.
       return SealAbsent(channel_, seq_) ? Failed(FailureStatus(board_)) : Step::kMoved;
     case Arrival::kSealed:

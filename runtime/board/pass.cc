@@ -36,10 +36,6 @@ constexpr uint32_t Number(uint64_t word) { return word & kFieldMask; }
 constexpr uint64_t kRenewPeriod = 1 << 20;
 static_assert(kRenewPeriod < kTagMask / 8);
 
-// All slots' marks are renewed this often: well before a tag comes round.
-constexpr uint64_t kRenewPeriod = 1 << 20;
-static_assert(kRenewPeriod < kTagMask / 8);
-
 // True if a word's tag belongs to an operation after `seq`: this one is long over.
 bool Newer(uint64_t word, uint64_t seq) {
   const uint32_t ahead = (Tag(word) - seq) & kTagMask;
@@ -367,19 +363,6 @@ void Pass::Run(uint32_t window, uint32_t chunk) const {
   } else {
     CopyInto(srcs[0], absl::MakeConstSpan(dsts, n_dsts), count * element_bytes_, store);
   }
-}
-
-void RenewMarks(const Channel& channel, uint64_t seq, int participant) {
-  if (seq % kRenewPeriod >= static_cast<uint64_t>(channel.slots())) return;
-  // Nobody works on the slot's last operation any more, nor on this one before its last post. A worker of the
-  // daemon that comes late must see a newer operation, not an empty word.
-  const uint64_t fresh = Pack(seq, 0, 0);
-  if (participant < channel.lanes()) channel.lane(seq, participant).next.store(fresh, std::memory_order_relaxed);
-  StageProgress& progress = channel.progress(seq, participant);
-  progress.staged_in.store(seq << 32, std::memory_order_relaxed);
-  progress.taken_out.store(seq << 32, std::memory_order_relaxed);
-  if (participant != 0) return;
-  for (std::atomic<uint64_t>& done : channel.fate(seq).done) done.store(fresh, std::memory_order_relaxed);
 }
 
 void RenewMarks(const Channel& channel, uint64_t seq, int participant) {

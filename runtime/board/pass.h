@@ -105,10 +105,6 @@ class Pass {
 // the low bits of a sequence, and those of an operation a few million calls ago would look like this one's.
 void RenewMarks(const Channel& channel, uint64_t seq, int participant);
 
-// Part of posting: makes the marks that `participant` keeps in the operation's slot young. Claims and counts carry
-// the low bits of a sequence, and those of an operation a few million calls ago would look like this one's.
-void RenewMarks(const Channel& channel, uint64_t seq, int participant);
-
 // Copies one window of a participant's input from its own memory into its staging buffer (two windows), or of its
 // output from a staging buffer to its own memory.
 void CopyWindowIn(const Pass& pass, int participant, uint32_t window, const std::byte* in, std::byte* staging);

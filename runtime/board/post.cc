@@ -5,7 +5,6 @@
 
 #include "runtime/board/arrival.h"
 #include "runtime/board/pass.h"
-#include "runtime/board/pass.h"
 
 namespace shunt::board {
 namespace {
@@ -55,7 +54,6 @@ void WriteTable(const Call& call, const Channel& channel, uint64_t seq, int part
 }
 
 bool WritePost(const Board& board, const Channel& channel, uint64_t seq, int participant, const PostBody& body) {
-  RenewMarks(channel, seq, participant);
   RenewMarks(channel, seq, participant);
   Post& post = channel.post(seq, participant);
   post.body = body;

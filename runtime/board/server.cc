@@ -112,6 +112,22 @@ absl::StatusOr<Server::Ticket> Server::PostFor(int rank, const Call& call, Regio
   return Ticket{id, seq};
 }
 
+// Ends an operation that waits for a rank which has left.
+bool Server::FailIfGone(const Channel& channel, uint64_t seq) const {
+  int posted = -1, gone = -1;
+  for (int p = 0; p < channel.participants(); ++p) {
+    if (channel.post(seq, p).word.load(std::memory_order_acquire) == PostedWord(seq)) {
+      posted = p;
+    } else if (Gone(board_, board_.RankOf(channel.id(), p))) {
+      gone = board_.RankOf(channel.id(), p);
+    }
+  }
+  if (posted < 0 || gone < 0 || !SealAbsent(channel, seq)) return false;
+  RecordFailure(board_, FailureReason::kRankLeft, gone,
+                LeftText(board_, channel, seq, channel.post(seq, posted).body, gone));
+  return true;
+}
+
 Service Server::Serve(uint32_t id, uint64_t seq) {
   if (id >= board_.channel_count() || seq == 0) return Service::kFailed;
   const Channel channel = board_.channel(id);
@@ -122,7 +138,8 @@ Service Server::Serve(uint32_t id, uint64_t seq) {
     case Posted::kSealed:
       return Service::kFailed;
     case Posted::kSome:
-      return HasFailed(board_) && SealAbsent(channel, seq) ? Service::kFailed : Service::kPending;
+      return FailIfGone(channel, seq) || (HasFailed(board_) && SealAbsent(channel, seq)) ? Service::kFailed
+                                                                                         : Service::kPending;
     case Posted::kAll:
       break;
   }
@@ -184,10 +201,15 @@ Service Server::Expire(uint32_t id, uint64_t seq, int rank) {
 }
 
 void Server::RankGone(int rank, bool died) {
-  board_.row(rank).dead.store(died ? 1 : 2, std::memory_order_release);
+  board_.row(rank).dead.store(died ? 1 : 2, std::memory_order_seq_cst);
+  if (!died) {
+    // What the others do among themselves goes on; who waits for this rank looks again.
+    RingAll(board_);
+    return;
+  }
   const std::string last = LastCallText(board_, rank);
-  RecordFailure(board_, died ? FailureReason::kRankDied : FailureReason::kRankLeft, rank,
-                absl::StrCat(RankText(board_, rank), died ? " died" : " left", " (communicator ", NameText(board_),
+  RecordFailure(board_, FailureReason::kRankDied, rank,
+                absl::StrCat(RankText(board_, rank), " died (communicator ", NameText(board_),
                              last.empty() ? "; it had never called)" : absl::StrCat("; its last call was ", last, ")")));
 }
 

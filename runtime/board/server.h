@@ -40,7 +40,8 @@ class Server {
 
   // The deadline of (channel, seq), which `rank` waits for, has passed: ends it unless it has just succeeded.
   Service Expire(uint32_t channel, uint64_t seq, int rank);
-  // The rank's process ended / it left: all operations that still need it end.
+  // The rank's process ended: the communicator fails. It left: operations that wait for its call end, as each finds out
+  // (call Serve for those that the daemon sees through).
   void RankGone(int rank, bool died);
   void Abort(int rank, std::string_view reason);
 
@@ -50,6 +51,8 @@ class Server {
   std::string LastCall(int rank) const;
 
  private:
+  bool FailIfGone(const Channel& channel, uint64_t seq) const;
+
   Board board_;
   RegionResolver* resolver_;
 };
