@@ -65,7 +65,20 @@ uint64_t Factor(const Case& c, int rank) {
   return ElementBits(c.dtype, Mix(c.salt * 31 + static_cast<uint64_t>(rank) + 77));
 }
 
+// The reference makes its tables on first use, by one thread.
+void MakeReferenceTables() {
+  static const bool made = [] {
+    for (const DataType t :
+         {DataType::kFloat16, DataType::kBfloat16, DataType::kFloat8E4M3, DataType::kFloat8E5M2}) {
+      (void)DecodeSmallFloat(t, 0);
+    }
+    return true;
+  }();
+  (void)made;
+}
+
 std::vector<uint64_t> ReducedPeriod(const Case& c, int world, int block) {
+  MakeReferenceTables();
   std::vector<std::vector<uint64_t>> inputs;
   std::vector<uint64_t> factors;
   for (int r = 0; r < world; ++r) {
