@@ -246,6 +246,11 @@ Operation::Step Operation::Fail(FailureReason reason, int rank, std::string_view
 Operation::Step Operation::Expire(MemberHost& host) {
   // The last chance: it may have ended while nobody looked.
   if (const Step step = Drive(host); step == Step::kEnded) return step;
+  // It has succeeded, and only waits until the others have copied their results out of this rank's buffer.
+  if (phase_ == Phase::kRunning && OutcomeSeen() == kSucceeded &&
+      !(Staged(body.out_place_kind) && windows_out_ < pass_->windows())) {
+    return TakeFromSlot();
+  }
   const int64_t waited = NowNs() - started_ns;
   const int mismatch = FindMismatch(channel_, seq_, me_, body);
   if (mismatch >= 0) return Fail(FailureReason::kMismatch, -1, MismatchText(board_, channel_, seq_, me_, body, mismatch));
