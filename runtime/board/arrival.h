@@ -36,7 +36,8 @@ class ArrivalScan {
     for (; next_ < channel.participants(); ++next_) {
       if (next_ == me) continue;
       const Post& post = channel.post(seq, next_);
-      const uint64_t word = post.word.load(std::memory_order_acquire);
+      // With Publish, so ordered that of two ranks which come last at least one sees both posts.
+      const uint64_t word = post.word.load(std::memory_order_seq_cst);
       if (word != PostedWord(seq)) return word == SealedWord(seq) ? Arrival::kSealed : Arrival::kWaiting;
       if (!SameCall(channel.id(), mine, post.body)) {
         culprit_ = next_;

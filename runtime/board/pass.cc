@@ -285,7 +285,7 @@ void Pass::AddDone(uint32_t window, uint32_t chunks) {
   do {
     const bool same = Tag(seen) == (seq_ & kTagMask) && Window(seen) == window && seen != 0;
     next = Pack(seq_, window, (same ? Number(seen) : 0) + chunks);
-  } while (!word.compare_exchange_weak(seen, next, std::memory_order_acq_rel));
+  } while (!word.compare_exchange_weak(seen, next, std::memory_order_seq_cst));
 }
 
 bool Pass::WindowDone(uint32_t window) const {
