@@ -11,7 +11,7 @@ namespace shunt::board {
 // consistent read-modify-write.
 void Ring(const Board& board, int rank);
 
-// Rings every participant of the channel but `self` (-1: all).
+// Rings every participant of the channel but `self` (-1: all). A rank that may have other threads asleep passes -1.
 void RingChannel(const Board& board, const Channel& channel, int self);
 
 void RingAll(const Board& board);

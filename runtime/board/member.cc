@@ -224,9 +224,9 @@ void Member::Impl::Retire(Operation& op, ChannelState& state) {
     state.channel.retired(me).sequence.store(retired, std::memory_order_release);
     return;
   }
-  // Later operations may have waited for this: on other ranks, and in the daemon.
+  // Later operations may have waited for this: on other ranks, in this rank's other threads, and in the daemon.
   state.channel.retired(me).sequence.store(retired, std::memory_order_seq_cst);
-  RingChannel(board, state.channel, rank);
+  RingChannel(board, state.channel, -1);
   if (entries.front().served) (void)host->Notify(state.channel.id(), entries.front().seq, false, 0);
 }
 

@@ -79,7 +79,8 @@ Operation::Step Operation::Arriving(MemberHost& host) {
   if (!from_board) phase_ = Phase::kReady;
   if (last_to_come) {
     // Everybody else may be asleep, and the daemon waits for news of what it serves.
-    RingChannel(board_, channel_, rank_);
+    // (A pair may be one rank's two threads.)
+    RingChannel(board_, channel_, channel_.id() == 0 ? rank_ : -1);
     if (AnyServed()) (void)host.Notify(channel_.id(), seq_, false, 0);
   }
   return from_board ? FinishFromBoard(host) : Step::kMoved;
@@ -184,7 +185,8 @@ Operation::Step Operation::Running(MemberHost& host, uint32_t max_chunks) {
       uint64_t seen = word.load(std::memory_order_acquire);
       if (seen >> 2 != seq_ &&
           word.compare_exchange_strong(seen, seq_ << 2 | kSucceeded, std::memory_order_seq_cst)) {
-        RingChannel(board_, channel_, rank_);
+        // Another thread of this rank may wait with the channel's next operation.
+        RingChannel(board_, channel_, -1);
         if (AnyServed()) (void)host.Notify(channel_.id(), seq_, false, 0);
       }
     } else if (HasFailed(board_) && DecideFailed()) {
