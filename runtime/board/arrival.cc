@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "runtime/board/failure.h"
+#include "runtime/board/post.h"
 
 namespace shunt::board {
 namespace {
@@ -32,7 +33,8 @@ bool SealAbsent(const Channel& channel, uint64_t seq) {
   for (int p = 0; p < channel.participants(); ++p) {
     std::atomic<uint64_t>& word = channel.post(seq, p).word;
     uint64_t seen = word.load(std::memory_order_acquire);
-    while (seen >> 2 != seq) {
+    // A newer word means that the operation is long over.
+    while (seen >> 2 < seq) {
       if (word.compare_exchange_weak(seen, SealedWord(seq), std::memory_order_seq_cst)) seen = SealedWord(seq);
     }
     if (seen == SealedWord(seq)) failed = true;
@@ -52,7 +54,7 @@ CollectiveSpec SpecOf(uint32_t channel, const PostBody& body) {
 
 std::string MismatchText(const Board& board, const Channel& channel, uint64_t seq, int a, const PostBody& a_body,
                          int b) {
-  const PostBody b_body = channel.post(seq, b).body;
+  const PostBody b_body = ReadBody(channel.post(seq, b));
   return absl::StrCat("the calls of communicator ", NameText(board), " do not match: ",
                       RankText(board, board.RankOf(channel.id(), a)), " called ",
                       CallText(board, channel.id(), seq, a_body), ", ",

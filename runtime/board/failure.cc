@@ -13,8 +13,6 @@ namespace {
 
 constexpr uint32_t kWriting = 1;
 constexpr uint32_t kReadable = 2;
-// A writer needs microseconds; one that died in the middle must not hold the readers.
-constexpr int64_t kWriterPatienceNs = 50'000'000;
 
 std::string Printable(const char* text, size_t size) {
   std::string out(text, size);
@@ -81,9 +79,9 @@ absl::Status FailureStatus(const Board& board) {
   return HasFailed(board) ? AwaitFailure(board) : absl::OkStatus();
 }
 
-absl::Status AwaitFailure(const Board& board) {
+absl::Status AwaitFailure(const Board& board, int64_t patience_ns) {
   const Failure& f = board.header().failure;
-  const int64_t patience = NowNs() + kWriterPatienceNs;
+  const int64_t patience = NowNs() + patience_ns;
   while (f.state.load(std::memory_order_acquire) != kReadable) {
     if (NowNs() > patience) {
       return absl::UnavailableError(
@@ -94,11 +92,11 @@ absl::Status AwaitFailure(const Board& board) {
   return absl::Status(CodeOf(f.reason), Printable(f.text, size));
 }
 
-absl::Status DeadCommunicator(const Board& board) {
+absl::Status DeadCommunicator(const Board& board, const absl::Status& failure) {
   return absl::FailedPreconditionError(
       absl::StrCat("communicator ", NameText(board),
                    " has failed and takes no more work until it is joined again; it failed with: ",
-                   FailureStatus(board).message()));
+                   failure.message()));
 }
 
 std::string RankText(const Board& board, int rank) {

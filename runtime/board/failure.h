@@ -17,12 +17,16 @@ inline bool HasFailed(const Board& board) {
 // Writes the record unless there is one, and rings every rank. The first caller's words stand.
 void RecordFailure(const Board& board, FailureReason reason, int rank, std::string_view text);
 
+// A writer of the record needs microseconds; one that died in the middle must not hold the readers.
+inline constexpr int64_t kWriterPatienceNs = 50'000'000;
+
 // The failure as a status; OK if there is none. What it reads is hostile: bounded and made printable.
 absl::Status FailureStatus(const Board& board);
 // The same for somebody who knows that it has failed: waits for the record, whose writer may be about to write it.
-absl::Status AwaitFailure(const Board& board);
+absl::Status AwaitFailure(const Board& board, int64_t patience_ns = kWriterPatienceNs);
 // What a call gets that comes after the failure: FAILED_PRECONDITION with the first failure's words.
-absl::Status DeadCommunicator(const Board& board);
+absl::Status DeadCommunicator(const Board& board, const absl::Status& failure);
+inline absl::Status DeadCommunicator(const Board& board) { return DeadCommunicator(board, FailureStatus(board)); }
 
 // "rank 3 (pid 4242)".
 std::string RankText(const Board& board, int rank);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/board/arrival.h"
 #include "runtime/board/failure.h"
+#include "runtime/board/post.h"
 
 namespace shunt::board {
 namespace {
@@ -76,7 +77,7 @@ absl::Status Pass::Build(const Board& board, const Channel& channel, uint64_t se
   lanes_ = channel.lanes();
   posts_.resize(participants_);
   buffers_.resize(participants_);
-  for (int p = 0; p < participants_; ++p) posts_[p] = channel.post(seq, p).body;
+  for (int p = 0; p < participants_; ++p) posts_[p] = ReadBody(channel.post(seq, p));
   for (int p = 1; p < participants_; ++p) {
     if (!SameCall(channel.id(), posts_[0], posts_[p])) {
       return absl::FailedPreconditionError(MismatchText(board, channel, seq, 0, posts_[0], p));
@@ -88,7 +89,10 @@ absl::Status Pass::Build(const Board& board, const Channel& channel, uint64_t se
   elements_ = spec_.count;
   if (spec_.kind == OpKind::kAllToAllV) {
     const size_t rows = static_cast<size_t>(participants_) * participants_;
-    tables_.assign(channel.table(seq, 0), channel.table(seq, 0) + rows);
+    tables_.resize(rows);
+    for (int p = 0; p < participants_; ++p) {
+      ReadTable(channel, seq, p, tables_.data() + static_cast<size_t>(p) * participants_);
+    }
     if (absl::Status s = CheckTables(board); !s.ok()) return s;
     elements_ = 0;
     for (const VRow& row : tables_) elements_ = std::max(elements_, row.send_count);
@@ -108,8 +112,8 @@ absl::Status Pass::Build(const Board& board, const Channel& channel, uint64_t se
   }
   if (windows_ > kFieldMask) {
     return absl::InvalidArgumentError(absl::StrCat(
-        CallText(board, channel.id(), seq, posts_[0]), " is too long for memory outside regions: it takes ", windows_,
-        " staging windows, at most ", kFieldMask, " are supported"));
+        CallText(board, channel.id(), seq, posts_[0]), " is too long for memory outside regions: it takes more than ",
+        kFieldMask, " staging windows"));
   }
   return absl::OkStatus();
 }
@@ -190,8 +194,9 @@ void Pass::CutIntoChunks() {
     const uint64_t fit = staging_window_bytes() / (blocks * element_bytes_) / kWindowAlign * kWindowAlign;
     window_elements_ = std::min(elements_, std::max(fit, kWindowAlign));
   }
-  windows_ = steps_ == 0 ? 0 : static_cast<uint32_t>((elements_ + window_elements_ - 1) / window_elements_);
+  windows_ = 0;
   if (steps_ == 0) return;
+  windows_ = static_cast<uint32_t>(std::min<uint64_t>((elements_ - 1) / window_elements_ + 1, kFieldMask + 1));
 
   const uint64_t step_bytes = window_elements_ * element_bytes_;
   const uint64_t window_bytes = step_bytes * steps_;
@@ -302,6 +307,8 @@ bool Pass::AllDone() const {
 
 bool Pass::Work(int first_lane, uint32_t max_chunks) {
   uint32_t ran = 0;
+  // Claims come from shared memory: a hostile rank that keeps resetting them must not keep a worker for ever.
+  max_chunks = static_cast<uint32_t>(std::min<uint64_t>(max_chunks, static_cast<uint64_t>(chunks_) * windows_));
   for (int i = 0; i < lanes_ && ran < max_chunks; ++i) {
     const int lane = (first_lane + i) % lanes_;
     uint32_t window, chunk, current = 0, unreported = 0;

@@ -21,7 +21,32 @@ uint64_t ExtentBytes(const uint64_t* counts, const uint64_t* displs, int n, size
   return __builtin_mul_overflow(extent, element_bytes, &bytes) ? ~0ull : bytes;
 }
 
+// Words of the board are read and written whole, also where they are no atomics by type.
+using Word = uint64_t __attribute__((may_alias));
+
+void ReadWords(void* to, const void* from, size_t bytes) {
+  for (size_t i = 0; i < bytes / sizeof(Word); ++i) {
+    static_cast<Word*>(to)[i] = __atomic_load_n(static_cast<const Word*>(from) + i, __ATOMIC_RELAXED);
+  }
+}
+
+void WriteWords(void* to, const void* from, size_t bytes) {
+  for (size_t i = 0; i < bytes / sizeof(Word); ++i) {
+    __atomic_store_n(static_cast<Word*>(to) + i, static_cast<const Word*>(from)[i], __ATOMIC_RELAXED);
+  }
+}
+
 }  // namespace
+
+PostBody ReadBody(const Post& post) {
+  PostBody body;
+  ReadWords(&body, &post.body, sizeof(body));
+  return body;
+}
+
+void ReadTable(const Channel& channel, uint64_t seq, int participant, VRow* rows) {
+  ReadWords(rows, channel.table(seq, participant), channel.participants() * sizeof(VRow));
+}
 
 void FillSignature(const Call& call, PostBody* body) {
   const CollectiveSpec& spec = call.spec;
@@ -49,14 +74,15 @@ void WriteTable(const Call& call, const Channel& channel, uint64_t seq, int part
   if (call.spec.kind != OpKind::kAllToAllV) return;
   VRow* rows = channel.table(seq, participant);
   for (int p = 0; p < channel.participants(); ++p) {
-    rows[p] = {call.send_counts[p], call.send_displs[p], call.recv_counts[p], call.recv_displs[p]};
+    const VRow row = {call.send_counts[p], call.send_displs[p], call.recv_counts[p], call.recv_displs[p]};
+    WriteWords(&rows[p], &row, sizeof(row));
   }
 }
 
 bool WritePost(const Board& board, const Channel& channel, uint64_t seq, int participant, const PostBody& body) {
   RenewMarks(channel, seq, participant);
   Post& post = channel.post(seq, participant);
-  post.body = body;
+  WriteWords(&post.body, &body, sizeof(body));
   LastCall& last = board.last_call(board.RankOf(channel.id(), participant));
   last.sequence.store(seq, std::memory_order_relaxed);
   last.count.store(body.count, std::memory_order_relaxed);

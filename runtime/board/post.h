@@ -21,6 +21,11 @@ Extents ExtentsOf(const Call& call, const PostBody& signature, const Channel& ch
 // Copies an all_to_all_v's counts and displacements to the board; nothing for other kinds.
 void WriteTable(const Call& call, const Channel& channel, uint64_t seq, int participant);
 
+// A copy of what somebody may be writing at this moment: torn perhaps, but not a data race. For those who may come
+// after the operation's end, when its slot serves a later one. Participants can read in place until they retire it.
+PostBody ReadBody(const Post& post);
+void ReadTable(const Channel& channel, uint64_t seq, int participant, VRow* rows);
+
 // Writes the body, notes it as the rank's last call, and publishes it; false if it was sealed before.
 bool WritePost(const Board& board, const Channel& channel, uint64_t seq, int participant, const PostBody& body);
 

@@ -8,9 +8,13 @@
 #include "runtime/board/failure.h"
 #include "runtime/board/pass.h"
 #include "runtime/board/post.h"
+#include "runtime/core/clock.h"
 
 namespace shunt::board {
 namespace {
+
+// Words of the board hold a sequence and two bits of state.
+constexpr uint64_t kSequenceMax = 1ull << 60;
 
 uint64_t OutcomeOf(const Channel& channel, uint64_t seq) {
   const uint64_t word = channel.fate(seq).outcome.load(std::memory_order_acquire);
@@ -45,12 +49,26 @@ Posted LookAtPosts(const Channel& channel, uint64_t seq) {
   return Posted::kAll;
 }
 
+uint64_t AllRetired(const Channel& channel) {
+  uint64_t least = ~0ull;
+  for (int p = 0; p < channel.participants(); ++p) {
+    least = std::min(least, channel.retired(p).sequence.load(std::memory_order_acquire));
+  }
+  return least;
+}
+
+// True if the operation was over before its posts were read: what was read may be a later one's, half written.
+bool ReadTooLate(const Channel& channel, uint64_t seq) {
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return AllRetired(channel) >= seq || LookAtPosts(channel, seq) != Posted::kAll;
+}
+
 bool PriorDone(const Channel& channel, uint64_t seq) {
   const bool prior_succeeded = OutcomeOf(channel, seq - 1) == kSucceeded;
   for (int p = 0; p < channel.participants(); ++p) {
-    if ((channel.post(seq, p).body.flags & kPriorComplete) != 0) continue;
+    if ((ReadBody(channel.post(seq, p)).flags & kPriorComplete) != 0) continue;
     if (channel.retired(p).sequence.load(std::memory_order_acquire) >= seq - 1) continue;
-    const auto out = static_cast<Place>(channel.post(seq - 1, p).body.out_place_kind);
+    const auto out = static_cast<Place>(ReadBody(channel.post(seq - 1, p)).out_place_kind);
     if (!prior_succeeded || (out != Place::kRegion && out != Place::kNone)) return false;
   }
   return true;
@@ -58,7 +76,7 @@ bool PriorDone(const Channel& channel, uint64_t seq) {
 
 // Seen from the daemon, `p` being the participant whose deadline or wish it is.
 std::string CallOf(const Board& board, const Channel& channel, uint64_t seq, int p) {
-  return absl::StrCat(CallText(board, channel.id(), seq, channel.post(seq, p).body), " on communicator ",
+  return absl::StrCat(CallText(board, channel.id(), seq, ReadBody(channel.post(seq, p))), " on communicator ",
                       NameText(board));
 }
 
@@ -75,15 +93,11 @@ uint32_t Server::ChannelOf(int rank, const Call& call) const {
 }
 
 absl::StatusOr<Server::Ticket> Server::PostFor(int rank, const Call& call, RegionRef in, RegionRef out, uint64_t seq) {
-  if (HasFailed(board_)) return DeadCommunicator(board_);
+  if (HasFailed(board_)) return DeadCommunicator(board_, AwaitRecord());
   const uint32_t id = ChannelOf(rank, call);
   const Channel channel = board_.channel(id);
   const int me = id == 0 ? rank : (call.spec.kind == OpKind::kSend ? 0 : 1);
-  uint64_t all_retired = ~0ull;
-  for (int p = 0; p < channel.participants(); ++p) {
-    all_retired = std::min(all_retired, channel.retired(p).sequence.load(std::memory_order_acquire));
-  }
-  if (seq > static_cast<uint64_t>(channel.slots()) && all_retired < seq - channel.slots()) {
+  if (seq > static_cast<uint64_t>(channel.slots()) && AllRetired(channel) < seq - channel.slots()) {
     return absl::ResourceExhaustedError(absl::StrCat("communicator ", NameText(board_), ": ", channel.slots(),
                                                      " operations in flight, the most that a rank may have; wait for some"));
   }
@@ -107,7 +121,7 @@ absl::StatusOr<Server::Ticket> Server::PostFor(int rank, const Call& call, Regio
   body.flags = kServed;
   if (channel.retired(me).sequence.load(std::memory_order_acquire) + 1 >= seq) body.flags |= kPriorComplete;
   WriteTable(call, channel, seq, me);
-  if (!WritePost(board_, channel, seq, me, body)) return AwaitFailure(board_);
+  if (!WritePost(board_, channel, seq, me, body)) return AwaitRecord();
   if (LookAtPosts(channel, seq) == Posted::kAll) RingChannel(board_, channel, -1);
   return Ticket{id, seq};
 }
@@ -124,12 +138,12 @@ bool Server::FailIfGone(const Channel& channel, uint64_t seq) const {
   }
   if (posted < 0 || gone < 0 || !SealAbsent(channel, seq)) return false;
   RecordFailure(board_, FailureReason::kRankLeft, gone,
-                LeftText(board_, channel, seq, channel.post(seq, posted).body, gone));
+                LeftText(board_, channel, seq, ReadBody(channel.post(seq, posted)), gone));
   return true;
 }
 
 Service Server::Serve(uint32_t id, uint64_t seq) {
-  if (id >= board_.channel_count() || seq == 0) return Service::kFailed;
+  if (id >= board_.channel_count() || seq == 0 || seq > kSequenceMax) return Service::kFailed;
   const Channel channel = board_.channel(id);
   if (const uint64_t outcome = OutcomeOf(channel, seq); outcome != 0) return AsService(outcome);
   switch (LookAtPosts(channel, seq)) {
@@ -143,22 +157,35 @@ Service Server::Serve(uint32_t id, uint64_t seq) {
     case Posted::kAll:
       break;
   }
-  bool off_board = false;
-  for (int p = 0; p < channel.participants(); ++p) {
-    const PostBody body = channel.post(seq, p).body;
+  const PostBody first = ReadBody(channel.post(seq, 0));
+  bool off_board = ArrivalScan::OffBoard(first);
+  int differs = -1;
+  for (int p = 1; p < channel.participants(); ++p) {
+    const PostBody body = ReadBody(channel.post(seq, p));
     off_board |= ArrivalScan::OffBoard(body);
-    if (p == 0 || SameCall(id, channel.post(seq, 0).body, body)) continue;
-    RecordFailure(board_, FailureReason::kMismatch, -1,
-                  MismatchText(board_, channel, seq, 0, channel.post(seq, 0).body, p));
+    if (differs < 0 && !SameCall(id, first, body)) differs = p;
+  }
+  const auto over = [&] {
+    const uint64_t outcome = OutcomeOf(channel, seq);
+    if (outcome != 0) return AsService(outcome);
+    return HasFailed(board_) ? Service::kFailed : Service::kSucceeded;
+  };
+  if (ReadTooLate(channel, seq)) return over();
+  if (differs >= 0) {
+    RecordFailure(board_, FailureReason::kMismatch, -1, MismatchText(board_, channel, seq, 0, first, differs));
     return Service::kFailed;
   }
-  if (!off_board) return Service::kSucceeded;
+  if (!off_board) {
+    // The next operation may wait for this one while no rank looks at it.
+    if (PriorDone(channel, seq) && Settle(channel, seq, kSucceeded)) RingChannel(board_, channel, -1);
+    return Service::kSucceeded;
+  }
   if (!PriorDone(channel, seq)) {
     return HasFailed(board_) && Settle(channel, seq, kFailed) ? Service::kFailed : Service::kPending;
   }
   Pass pass;
   absl::Status built = pass.Build(board_, channel, seq, *resolver_);
-  if (LookAtPosts(channel, seq) != Posted::kAll) return Service::kSucceeded;  // over while we read it
+  if (ReadTooLate(channel, seq)) return over();
   if (!built.ok()) {
     if (!Settle(channel, seq, kFailed)) return AsService(OutcomeOf(channel, seq));
     const auto reason = absl::IsFailedPrecondition(built) ? FailureReason::kMismatch : FailureReason::kBadMemory;
@@ -174,9 +201,12 @@ Service Server::Serve(uint32_t id, uint64_t seq) {
 
 void Server::Retire(uint32_t id, uint64_t seq, int rank) {
   const Channel channel = board_.channel(id);
-  std::atomic<uint64_t>& word = channel.retired(ParticipantOf(board_, id, rank)).sequence;
-  if (word.load(std::memory_order_relaxed) >= seq) return;
-  word.store(seq, std::memory_order_seq_cst);
+  for (int p = 0; p < channel.participants(); ++p) {
+    // Both, where a rank sends to itself.
+    if (board_.RankOf(id, p) != rank) continue;
+    std::atomic<uint64_t>& word = channel.retired(p).sequence;
+    if (word.load(std::memory_order_relaxed) < seq) word.store(seq, std::memory_order_seq_cst);
+  }
   RingChannel(board_, channel, -1);
 }
 
@@ -186,12 +216,18 @@ Service Server::Expire(uint32_t id, uint64_t seq, int rank) {
   const Channel channel = board_.channel(id);
   const int me = ParticipantOf(board_, id, rank);
   if (SealAbsent(channel, seq)) {
+    const PostBody mine = ReadBody(channel.post(seq, me));
+    if (const int differs = FindMismatch(channel, seq, me, mine); differs >= 0) {
+      RecordFailure(board_, FailureReason::kMismatch, -1, MismatchText(board_, channel, seq, me, mine, differs));
+      return Service::kFailed;
+    }
     int culprit = -1;
-    const std::string text =
-        AbsentText(board_, channel, seq, me, channel.post(seq, me).body, /*waited_ns=*/-1, &culprit);
+    const std::string text = AbsentText(board_, channel, seq, me, mine, /*waited_ns=*/-1, &culprit);
     RecordFailure(board_, FailureReason::kAbsent, culprit, text);
     return Service::kFailed;
   }
+  // The last of them has come just now.
+  if (const Service again = Serve(id, seq); again != Service::kPending) return again;
   if (Settle(channel, seq, kFailed)) {
     RecordFailure(board_, FailureReason::kStuck, -1,
                   absl::StrCat(CallOf(board_, channel, seq, me),
@@ -219,7 +255,15 @@ void Server::Abort(int rank, std::string_view reason) {
                              absl::string_view(reason.data(), reason.size())));
 }
 
-absl::Status Server::FailureStatus() const { return board::FailureStatus(board_); }
+absl::Status Server::FailureStatus() const { return HasFailed(board_) ? AwaitRecord() : absl::OkStatus(); }
+
+// A hostile rank can leave the record half written: only the first to ask waits for it.
+absl::Status Server::AwaitRecord() const {
+  const int64_t now = NowNs();
+  int64_t end = 0;
+  if (patience_end_ns_.compare_exchange_strong(end, now + kWriterPatienceNs)) end = now + kWriterPatienceNs;
+  return AwaitFailure(board_, std::max<int64_t>(0, end - now));
+}
 
 std::string Server::LastCall(int rank) const { return LastCallText(board_, rank); }
 

@@ -45,16 +45,19 @@ class Server {
   void RankGone(int rank, bool died);
   void Abort(int rank, std::string_view reason);
 
-  // Status of the failed communicator, OK if it has not failed.
+  // Status of the failed communicator, OK if it has not failed. Waits at most 50 ms in all for a record that somebody
+  // began to write.
   absl::Status FailureStatus() const;
   // The rank's last call in words, e.g. "all_reduce #12 float32 sum count 1024"; "" if none.
   std::string LastCall(int rank) const;
 
  private:
   bool FailIfGone(const Channel& channel, uint64_t seq) const;
+  absl::Status AwaitRecord() const;
 
   Board board_;
   RegionResolver* resolver_;
+  mutable std::atomic<int64_t> patience_end_ns_{0};
 };
 
 }  // namespace shunt::board
