@@ -21,6 +21,7 @@ TestDaemon& Daemon() {
 
 void RunCpp(int world, const std::function<void(Session&, Communicator&)>& body) {
   const std::string name = FreshName();
+  Daemon();  // started by this thread, whose end would be its own
   REQUIRE_NOTHROW(RunThreads(world, [&](int r) {
     Session session({Daemon().socket(), "cpp"});
     Communicator comm = session.Join(name, r, world);

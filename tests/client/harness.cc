@@ -230,7 +230,8 @@ void Meeting::Wait() {
     return;
   }
   const int round = round_;
-  changed_.wait(lock, [&] { return round_ != round; });
+  // A thread that saw something wrong does not come.
+  if (!changed_.wait_for(lock, 40s, [&] { return round_ != round; })) throw Wrong("the other threads did not come");
 }
 
 }  // namespace shunt::testing

@@ -96,6 +96,7 @@ TEST_CASE("a region is zeroed, page granular, and known by any pointer into it")
 
 TEST_CASE("a handle and a communicator may outlive the session's handle") {
   const std::string name = FreshName();
+  Daemon();  // started by this thread, whose end would be its own
   REQUIRE_NOTHROW(RunThreads(2, [&](int r) {
     shunt_op* op = nullptr;
     {
@@ -121,6 +122,7 @@ TEST_CASE("a handle and a communicator may outlive the session's handle") {
 TEST_CASE("joining again is a new epoch, quick once it is known") {
   const std::string name = FreshName();
   std::vector<double> us(40);
+  Daemon();  // started by this thread, whose end would be its own
   REQUIRE_NOTHROW(RunThreads(2, [&](int r) {
     const TestSession session(Daemon().socket());
     const TestComm pace(session, name + "-pace", r, 2);
@@ -168,6 +170,7 @@ TEST_CASE("split makes a communicator for each colour, ordered by key and rank")
 
 TEST_CASE("splits of splits, with names as long as they can be") {
   const std::string name(128, 'n');
+  Daemon();  // started by this thread, whose end would be its own
   REQUIRE_NOTHROW(RunThreads(4, [&](int r) {
     const TestSession session(Daemon().socket());
     const TestComm comm(session, name, r, 4);
@@ -207,6 +210,7 @@ TEST_CASE("two communicators interleaved, in different orders on different ranks
 TEST_CASE("threads of one process on communicators of one session") {
   constexpr int kThreads = 4;
   const std::string name = FreshName();
+  Daemon();  // started by this thread, whose end would be its own
   REQUIRE_NOTHROW(RunThreads(2, [&](int r) {
     const TestSession session(Daemon().socket());
     RunThreads(kThreads, [&](int t) {
