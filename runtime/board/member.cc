@@ -279,9 +279,10 @@ bool Member::Impl::WaitFor(Operation& op, int64_t give_up_ns) {
   };
   const int64_t deadline = op.call().deadline_ns;
   int64_t wait_began = 0;
+  int looks = options.spin_ns > 0 ? kLooksPerClock : 0;
   while (true) {
     Operation::Step step = drive();
-    for (int i = 0; step == Operation::Step::kStalled && i < kLooksPerClock; ++i) {
+    for (int i = 0; step == Operation::Step::kStalled && i < looks; ++i) {
       Relax();
       step = drive();
     }
@@ -304,6 +305,8 @@ bool Member::Impl::WaitFor(Operation& op, int64_t give_up_ns) {
     if (wait_began == 0) wait_began = now;
     if (now - wait_began < options.spin_ns) continue;
     if (now - wait_began < options.yield_ns) {
+      // A pause is no rest for whoever waits for this CPU.
+      looks = 0;
       ::sched_yield();
       continue;
     }

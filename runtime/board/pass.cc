@@ -209,18 +209,32 @@ void Pass::CutIntoChunks() {
   chunks_per_step_ = static_cast<uint32_t>((window_elements_ + chunk_elements_ - 1) / chunk_elements_);
   chunks_ = steps_ * chunks_per_step_;
 
+  ChooseStores(step_bytes);
   const LocalStep first = StepAt(spec_, participants_, 0);
-  const uint64_t touched = elements_ * element_bytes_ * steps_ * (first.src_count + first.dst_count);
-  // In place, each output line has just been read: a plain store costs nothing more.
-  const Side& in = buffers_[first.dst_first].in;
-  const Side& out = buffers_[first.dst_first].out;
-  const bool in_place = Reduces(spec_.kind) && in.place == out.place &&
-                        in.base + first.src_block * step_bytes == out.base + first.dst_block * step_bytes;
-  store_ = touched > CacheBytes(participants_) && !in_place ? StorePolicy::kStreaming : StorePolicy::kTemporal;
   if (first.dst_count == 1) return;
   for (int p = participants_ - 1; p >= 0; --p) {
     if (buffers_[p].out.place == Place::kStaged) shared_output_ = p;
   }
+}
+
+// Inputs come first in the caches, since somebody has just written them; outputs stay as far as there is room beside
+// them, and the rest goes past. A cliff would stand where an operation just outgrows the caches otherwise.
+void Pass::ChooseStores(uint64_t step_bytes) {
+  const LocalStep first = StepAt(spec_, participants_, 0);
+  const Side& in = buffers_[first.dst_first].in;
+  const Side& out = buffers_[first.dst_first].out;
+  // In place, each output line has just been read: a plain store costs nothing more.
+  if (Reduces(spec_.kind) && in.place == out.place &&
+      in.base + first.src_block * step_bytes == out.base + first.dst_block * step_bytes) {
+    return;
+  }
+  const uint64_t all_steps = elements_ * element_bytes_ * steps_;
+  const uint64_t read = all_steps * first.src_count;
+  const uint64_t written = all_steps * first.dst_count;
+  // Near the caches' whole size the streams already evict one another.
+  const uint64_t room = CacheBytes(participants_) / 4 * 3;
+  const uint64_t beside = room > read ? room - read : 0;
+  if (beside < written) plain_eighths_ = static_cast<uint32_t>(beside * 8 / written);
 }
 
 uint64_t Pass::WindowLength(uint32_t window) const {
@@ -363,7 +377,8 @@ void Pass::Run(uint32_t window, uint32_t chunk) const {
     dsts[n_dsts++] = Address(side, at, step.dst_block, window, begin);
   }
   // Staging buffers are for the cache.
-  const StorePolicy store = staged_ ? StorePolicy::kTemporal : store_;
+  const bool plain = staged_ || chunk % 8 < plain_eighths_;
+  const StorePolicy store = plain ? StorePolicy::kTemporal : StorePolicy::kStreaming;
   if (Reduces(spec_.kind)) {
     ReduceInto({spec_.dtype, spec_.redop, participants_, store}, absl::MakeConstSpan(srcs, step.src_count), scalars_,
                absl::MakeConstSpan(dsts, n_dsts), count);

@@ -55,7 +55,8 @@ class Pass {
   }
   // False while others copy their output from p's staging buffer.
   bool OutputTakenFrom(int p) const;
-  StorePolicy store() const { return store_; }
+  // For the copies from staging buffers, whose destination nobody reads soon.
+  StorePolicy store() const { return plain_eighths_ < 8 ? StorePolicy::kStreaming : StorePolicy::kTemporal; }
   const VRow* row(int p) const { return tables_.data() + static_cast<size_t>(p) * participants_; }
 
  private:
@@ -70,6 +71,7 @@ class Pass {
   absl::Status Locate(const Board& board, int p, RegionResolver& resolver);
   absl::Status CheckTables(const Board& board) const;
   void CutIntoChunks();
+  void ChooseStores(uint64_t step_bytes);
   bool WindowReady(uint32_t window) const;
   bool Claim(int lane, uint32_t* window, uint32_t* chunk);
   void AddDone(uint32_t window, uint32_t chunks);
@@ -98,7 +100,7 @@ class Pass {
   uint32_t steps_ = 0;
   uint32_t chunks_per_step_ = 0;
   uint32_t chunks_ = 0;  // of a window
-  StorePolicy store_ = StorePolicy::kTemporal;
+  uint32_t plain_eighths_ = 8;  // so many of eight chunks are written through the caches
 };
 
 // Part of posting: makes the marks that `participant` keeps in the operation's slot young. Claims and counts carry
