@@ -19,48 +19,50 @@ constexpr uint64_t kSequenceMax = uint64_t{1} << 61;
 template <typename... Args>
 absl::Status Invalid(OpKind kind, const Args&... args) {
   const std::string_view name = Name(kind);
-  return absl::InvalidArgumentError(absl::StrCat(absl::string_view(name.data(), name.size()), ": ", args...));
+  return absl::InvalidArgumentError(
+      absl::StrCat(absl::string_view(name.data(), name.size()), ": ", args...));
 }
 
 // What the proto's numbers say, checked; the enums' numbers are those of runtime/core/types.h.
 absl::StatusOr<CollectiveSpec> SpecOf(const v1::SubmitRequest& request, int rank, int world) {
   CollectiveSpec spec{};
   if (request.kind() < 0 || request.kind() >= kOpKindCount) {
-    return absl::InvalidArgumentError(absl::StrCat("unknown operation ", static_cast<int>(request.kind()),
+    return absl::InvalidArgumentError(absl::StrCat("unknown operation ",
+                                                   static_cast<int>(request.kind()),
                                                    ", expected 0 to ", kOpKindCount - 1));
   }
   spec.kind = static_cast<OpKind>(request.kind());
   if (request.data_type() < 0 || request.data_type() >= kDataTypeCount) {
-    return Invalid(spec.kind, "unknown data type ", static_cast<int>(request.data_type()), ", expected 0 to ",
-                   kDataTypeCount - 1);
+    return Invalid(spec.kind, "unknown data type ", static_cast<int>(request.data_type()),
+                   ", expected 0 to ", kDataTypeCount - 1);
   }
   spec.dtype = static_cast<DataType>(request.data_type());
   if (Reduces(spec.kind) && (request.reduce_op() < 0 || request.reduce_op() >= kRedopCount)) {
-    return Invalid(spec.kind, "unknown reduction ", static_cast<int>(request.reduce_op()), ", expected 0 to ",
-                   kRedopCount - 1);
+    return Invalid(spec.kind, "unknown reduction ", static_cast<int>(request.reduce_op()),
+                   ", expected 0 to ", kRedopCount - 1);
   }
   spec.redop = Reduces(spec.kind) ? static_cast<Redop>(request.reduce_op()) : Redop::kSum;
   spec.root = HasRoot(spec.kind) ? request.root() : 0;
   spec.count = request.count();
   const bool pair = spec.kind == OpKind::kSend || spec.kind == OpKind::kRecv;
   if (pair && (request.root() < 0 || request.root() >= world || request.root() == rank)) {
-    return Invalid(spec.kind, "peer ", request.root(), " of rank ", rank, ", expected another rank from 0 to ",
-                   world - 1);
+    return Invalid(spec.kind, "peer ", request.root(), " of rank ", rank,
+                   ", expected another rank from 0 to ", world - 1);
   }
   SHUNT_RETURN_IF_ERROR(ValidateSpec(spec, pair ? 2 : world));
   return spec;
 }
 
 // The end of the last block that a table names, in elements; INVALID_ARGUMENT if that overflows.
-absl::StatusOr<uint64_t> TableElements(const google::protobuf::RepeatedField<uint64_t>& counts,
-                                       const google::protobuf::RepeatedField<uint64_t>& displacements,
-                                       const char* what) {
+absl::StatusOr<uint64_t> TableElements(
+    const google::protobuf::RepeatedField<uint64_t>& counts,
+    const google::protobuf::RepeatedField<uint64_t>& displacements, const char* what) {
   uint64_t elements = 0;
   for (int i = 0; i < counts.size(); ++i) {
     uint64_t end = 0;
     if (counts[i] != 0 && __builtin_add_overflow(counts[i], displacements[i], &end)) {
-      return Invalid(OpKind::kAllToAllV, what, " count ", counts[i], " and displacement ", displacements[i],
-                     " of rank ", i, " overflow");
+      return Invalid(OpKind::kAllToAllV, what, " count ", counts[i], " and displacement ",
+                     displacements[i], " of rank ", i, " overflow");
     }
     elements = std::max(elements, end);
   }
@@ -68,11 +70,14 @@ absl::StatusOr<uint64_t> TableElements(const google::protobuf::RepeatedField<uin
 }
 
 // The buffer of one side, of `elements` elements: in a region of this session, aligned, inside.
-absl::StatusOr<board::RegionRef> PlaceOf(const Services& services, Session& session, const CollectiveSpec& spec,
-                                         bool given, const v1::Buffer& buffer, uint64_t elements,
+absl::StatusOr<board::RegionRef> PlaceOf(const Services& services, Session& session,
+                                         const CollectiveSpec& spec, bool given,
+                                         const v1::Buffer& buffer, uint64_t elements,
                                          const char* side, Operation& operation) {
   if (elements == 0) return board::RegionRef{};
-  if (!given) return Invalid(spec.kind, "this rank has ", elements, " elements of ", side, ", but no buffer is set");
+  if (!given)
+    return Invalid(spec.kind, "this rank has ", elements, " elements of ", side,
+                   ", but no buffer is set");
   const uint64_t element_bytes = SizeOf(spec.dtype);
   uint64_t bytes;
   if (__builtin_mul_overflow(elements, element_bytes, &bytes)) {
@@ -80,12 +85,13 @@ absl::StatusOr<board::RegionRef> PlaceOf(const Services& services, Session& sess
   }
   if (buffer.offset_bytes() % element_bytes != 0) {
     const std::string_view dtype = Name(spec.dtype);
-    return Invalid(spec.kind, side, " offset ", buffer.offset_bytes(), " is not aligned: ",
-                   absl::string_view(dtype.data(), dtype.size()), " needs a multiple of ", element_bytes);
+    return Invalid(spec.kind, side, " offset ", buffer.offset_bytes(),
+                   " is not aligned: ", absl::string_view(dtype.data(), dtype.size()),
+                   " needs a multiple of ", element_bytes);
   }
-  SHUNT_ASSIGN_OR_RETURN(memory::RegionUse use,
-                         services.context().regions->Use(session.id, buffer.region_id(),
-                                                         absl::StrCat("operation ", operation.id())));
+  SHUNT_ASSIGN_OR_RETURN(memory::RegionUse use, services.context().regions->Use(
+                                                    session.id, buffer.region_id(),
+                                                    absl::StrCat("operation ", operation.id())));
   SHUNT_RETURN_IF_ERROR(use->CheckRange(buffer.offset_bytes(), bytes));
   operation.uses.push_back(std::move(use));
   return board::RegionRef{buffer.region_id(), buffer.offset_bytes()};
@@ -100,11 +106,12 @@ bool Overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes) {
 absl::StatusOr<v1::SubmitResponse> Services::Submit(const SessionPtr& session,
                                                     const v1::SubmitRequest& request) {
   SHUNT_RETURN_IF_ERROR(CheckNotStopping());
-  SHUNT_ASSIGN_OR_RETURN(const Membership membership, session->FindMembership(request.communicator_id()));
+  SHUNT_ASSIGN_OR_RETURN(const Membership membership,
+                         session->FindMembership(request.communicator_id()));
   if (!membership.daemon_posts) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("communicator ", request.communicator_id(),
-                     " was joined over the lease socket: its member posts its own calls on the board"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "communicator ", request.communicator_id(),
+        " was joined over the lease socket: its member posts its own calls on the board"));
   }
   const int world = membership.communicator->world();
   const int rank = membership.rank;
@@ -118,21 +125,21 @@ absl::StatusOr<v1::SubmitResponse> Services::Submit(const SessionPtr& session,
   uint64_t in_elements;
   uint64_t out_elements;
   if (kind == OpKind::kAllToAllV) {
-    for (const auto* list : {&request.send_counts(), &request.send_displacements(), &request.receive_counts(),
-                             &request.receive_displacements()}) {
+    for (const auto* list : {&request.send_counts(), &request.send_displacements(),
+                             &request.receive_counts(), &request.receive_displacements()}) {
       if (list->size() != world) {
-        return Invalid(kind, "a list of ", list->size(), " counts or displacements, expected one for each of ",
-                       world, " ranks");
+        return Invalid(kind, "a list of ", list->size(),
+                       " counts or displacements, expected one for each of ", world, " ranks");
       }
     }
     call.send_counts = request.send_counts().data();
     call.send_displs = request.send_displacements().data();
     call.recv_counts = request.receive_counts().data();
     call.recv_displs = request.receive_displacements().data();
-    SHUNT_ASSIGN_OR_RETURN(in_elements,
-                           TableElements(request.send_counts(), request.send_displacements(), "send"));
-    SHUNT_ASSIGN_OR_RETURN(out_elements,
-                           TableElements(request.receive_counts(), request.receive_displacements(), "receive"));
+    SHUNT_ASSIGN_OR_RETURN(
+        in_elements, TableElements(request.send_counts(), request.send_displacements(), "send"));
+    SHUNT_ASSIGN_OR_RETURN(out_elements, TableElements(request.receive_counts(),
+                                                       request.receive_displacements(), "receive"));
   } else {
     // ValidateSpec has bounded count * world. A receive is its send seen from the other side.
     const int me = pair ? (kind == OpKind::kSend ? 0 : 1) : rank;
@@ -141,8 +148,8 @@ absl::StatusOr<v1::SubmitResponse> Services::Submit(const SessionPtr& session,
     out_elements = OutputBlocks(call.spec, blocks_world, me) * call.spec.count;
   }
   SHUNT_ASSIGN_OR_RETURN(const board::RegionRef in,
-                         PlaceOf(*this, *session, call.spec, request.has_input(), request.input(), in_elements,
-                                 "input", *operation));
+                         PlaceOf(*this, *session, call.spec, request.has_input(), request.input(),
+                                 in_elements, "input", *operation));
   SHUNT_ASSIGN_OR_RETURN(const board::RegionRef out,
                          PlaceOf(*this, *session, call.spec, request.has_output(), request.output(),
                                  out_elements, "output", *operation));
@@ -153,24 +160,26 @@ absl::StatusOr<v1::SubmitResponse> Services::Submit(const SessionPtr& session,
             ? Overlap(in.offset, in_elements * element, out.offset, out_elements * element)
             : PlacementOf(call.spec, world, rank, in.offset, out.offset) == Placement::kForbidden;
     if (forbidden) {
-      return Invalid(kind, "input at offset ", in.offset, " and output at offset ", out.offset, " of region ",
-                     in.region, " overlap in a way that is not NCCL's in-place placement");
+      return Invalid(kind, "input at offset ", in.offset, " and output at offset ", out.offset,
+                     " of region ", in.region,
+                     " overlap in a way that is not NCCL's in-place placement");
     }
   }
   if (Reduces(kind) && call.spec.redop == Redop::kPremulSum) {
     if (request.scalar().size() != SizeOf(call.spec.dtype)) {
-      return Invalid(kind, "scalar of ", request.scalar().size(), " bytes, expected one element of ",
-                     SizeOf(call.spec.dtype));
+      return Invalid(kind, "scalar of ", request.scalar().size(),
+                     " bytes, expected one element of ", SizeOf(call.spec.dtype));
     }
     std::memcpy(call.scalar.bytes, request.scalar().data(), request.scalar().size());
   }
-  call.deadline_ns = DeadlineAfterNs(
-      std::chrono::milliseconds(request.timeout_ms() == 0 ? kDefaultTimeoutMs : request.timeout_ms()));
+  call.deadline_ns = DeadlineAfterNs(std::chrono::milliseconds(
+      request.timeout_ms() == 0 ? kDefaultTimeoutMs : request.timeout_ms()));
   {
     std::lock_guard lock(session->mutex);
     if (session->ended.load()) return absl::CancelledError("the session has ended");
     if (session->operations.size() >= kOperationsMax) {
-      return absl::ResourceExhaustedError(absl::StrCat("session ", session->id, " has ", kOperationsMax,
+      return absl::ResourceExhaustedError(absl::StrCat("session ", session->id, " has ",
+                                                       kOperationsMax,
                                                        " operations that it did not wait for"));
     }
     session->operations.emplace(operation->id(), operation);
@@ -188,16 +197,18 @@ absl::StatusOr<v1::SubmitResponse> Services::Submit(const SessionPtr& session,
   return response;
 }
 
-absl::StatusOr<Services::CancelWait> Services::Wait(const SessionPtr& session, const v1::WaitRequest& request,
+absl::StatusOr<Services::CancelWait> Services::Wait(const SessionPtr& session,
+                                                    const v1::WaitRequest& request,
                                                     Operation::Waiter done) {
   std::shared_ptr<Operation> operation;
   {
     std::lock_guard lock(session->mutex);
     const auto it = session->operations.find(request.operation_id());
     if (it == session->operations.end()) {
-      return absl::NotFoundError(absl::StrCat("operation ", request.operation_id(),
-                                              ": this session has no such operation, or its outcome was "
-                                              "collected before"));
+      return absl::NotFoundError(
+          absl::StrCat("operation ", request.operation_id(),
+                       ": this session has no such operation, or its outcome was "
+                       "collected before"));
     }
     operation = it->second;
   }
@@ -218,7 +229,8 @@ void Services::OnSubmission(const SessionPtr& session, const ring::Submission& s
     case ring::Opcode::kNop:
       return;
     case ring::Opcode::kServe: {
-      const absl::StatusOr<Membership> membership = session->FindMembership(submission.communicator_id);
+      const absl::StatusOr<Membership> membership =
+          session->FindMembership(submission.communicator_id);
       if (!membership.ok()) {
         session->Complete(submission.token, membership.status().code());
         return;
@@ -228,12 +240,14 @@ void Services::OnSubmission(const SessionPtr& session, const ring::Submission& s
         session->Complete(submission.token, absl::StatusCode::kInvalidArgument);
         return;
       }
-      membership->communicator->Serve(membership->rank, session, submission.token, submission.channel,
-                                      submission.sequence, submission.deadline_ns);
+      membership->communicator->Serve(membership->rank, session, submission.token,
+                                      submission.channel, submission.sequence,
+                                      submission.deadline_ns);
       return;
     }
     case ring::Opcode::kKick: {
-      const absl::StatusOr<Membership> membership = session->FindMembership(submission.communicator_id);
+      const absl::StatusOr<Membership> membership =
+          session->FindMembership(submission.communicator_id);
       if (membership.ok()) membership->communicator->Kick(submission.channel);
       return;
     }

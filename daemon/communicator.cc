@@ -16,8 +16,8 @@ constexpr uint64_t kLongBytes = 256 << 10;
 // Bounds the descriptors that a client can make the daemon keep for one operation.
 constexpr size_t kAskersMax = 4 * board::kMaxLocalRanks;
 
-// Regions that the operation at hand has resolved: their mappings stay while it runs, also if their owner
-// dies meanwhile. One for each thread; Serve and PostFor never nest.
+// Regions that the operation at hand has resolved: their mappings stay while it runs, also if their
+// owner dies meanwhile. One for each thread; Serve and PostFor never nest.
 class PinScope {
  public:
   PinScope() { current = this; }
@@ -45,12 +45,12 @@ absl::StatusOr<std::shared_ptr<Communicator>> Communicator::Make(CommunicatorKey
   const size_t bytes = board::Board::BytesFor(world);
   SHUNT_ASSIGN_OR_RETURN(UniqueFd fd, MakeSealedMemfd("shunt-board", bytes));
   SHUNT_ASSIGN_OR_RETURN(Mapping mapping, Mapping::Map(fd.get(), bytes));
-  return std::shared_ptr<Communicator>(new Communicator(std::move(key), id, epoch, world, host,
-                                                        std::move(fd), std::move(mapping)));
+  return std::shared_ptr<Communicator>(
+      new Communicator(std::move(key), id, epoch, world, host, std::move(fd), std::move(mapping)));
 }
 
-Communicator::Communicator(CommunicatorKey key, uint64_t id, uint64_t epoch, int world, OperationHost* host,
-                           UniqueFd board_fd, Mapping mapping)
+Communicator::Communicator(CommunicatorKey key, uint64_t id, uint64_t epoch, int world,
+                           OperationHost* host, UniqueFd board_fd, Mapping mapping)
     : key_(std::move(key)),
       id_(id),
       epoch_(epoch),
@@ -121,8 +121,8 @@ bool Communicator::MemberGone(int rank, bool died) {
       for (Asker& asker : mine.askers) {
         if (asker.operation == nullptr) continue;
         host_->loop->Post([operation = asker.operation, rank, id = id_] {
-          operation->Finish(absl::AbortedError(
-              absl::StrCat("rank ", rank, " itself left communicator ", id, " before its operation ended")));
+          operation->Finish(absl::AbortedError(absl::StrCat(
+              "rank ", rank, " itself left communicator ", id, " before its operation ended")));
         });
       }
       dropped.push_back(std::move(mine));
@@ -151,8 +151,8 @@ bool Communicator::TakesPart(int rank, uint32_t channel) const {
          (board_.RankOf(channel, 0) == rank || board_.RankOf(channel, 1) == rank);
 }
 
-void Communicator::Serve(int rank, std::shared_ptr<Session> session, uint64_t ring_token, uint32_t channel,
-                         uint64_t seq, int64_t deadline_ns) {
+void Communicator::Serve(int rank, std::shared_ptr<Session> session, uint64_t ring_token,
+                         uint32_t channel, uint64_t seq, int64_t deadline_ns) {
   Asker asker;
   asker.rank = rank;
   asker.deadline_ns = deadline_ns;
@@ -187,8 +187,9 @@ absl::Status Communicator::Watch(int rank, uint32_t channel, uint64_t seq, Uniqu
       const auto served = queue->second.pending.find(seq);
       if (served != queue->second.pending.end()) {
         if (served->second.askers.size() >= kAskersMax) {
-          return absl::ResourceExhaustedError(
-              absl::StrCat("operation ", seq, " of channel ", channel, " has ", kAskersMax, " watchers already"));
+          return absl::ResourceExhaustedError(absl::StrCat("operation ", seq, " of channel ",
+                                                           channel, " has ", kAskersMax,
+                                                           " watchers already"));
         }
         Asker asker;
         asker.rank = rank;
@@ -226,8 +227,8 @@ absl::Status Communicator::PostFor(int rank, const board::Call& call, board::Reg
 }
 
 std::byte* Communicator::Resolve(int rank, uint64_t region_id, uint64_t offset, uint64_t bytes) {
-  // members_ is not changed but for `gone` once the communicator is shared, and a gone member's regions
-  // are gone too: no lock, PostFor has it.
+  // members_ is not changed but for `gone` once the communicator is shared, and a gone member's
+  // regions are gone too: no lock, PostFor has it.
   absl::StatusOr<std::shared_ptr<memory::Region>> region =
       host_->regions->Find(members_[rank].session_id, region_id);
   if (!region.ok()) return nullptr;
@@ -268,7 +269,8 @@ void Communicator::RunChannel(uint32_t channel) {
     if (service == board::Service::kFailed) {
       outcome = server_.FailureStatus();
       // Its record may be about to be written; the words matter less than the end.
-      if (outcome.ok()) outcome = absl::AbortedError(absl::StrCat("communicator ", id_, " has failed"));
+      if (outcome.ok())
+        outcome = absl::AbortedError(absl::StrCat("communicator ", id_, " has failed"));
     }
     lock.lock();
     if (service == board::Service::kPending) {
@@ -291,7 +293,8 @@ void Communicator::RunChannel(uint32_t channel) {
   if (queue.pending.empty()) queues_.erase(channel);
 }
 
-void Communicator::Complete(uint32_t channel, uint64_t seq, Served served, const absl::Status& outcome) {
+void Communicator::Complete(uint32_t channel, uint64_t seq, Served served,
+                            const absl::Status& outcome) {
   host_->served.fetch_add(1, std::memory_order_relaxed);
   if (!outcome.ok()) host_->failed.fetch_add(1, std::memory_order_relaxed);
   for (Asker& asker : served.askers) {
@@ -374,7 +377,8 @@ bool Communicator::LooksBusy() const {
   for (int rank = 0; rank < world_; ++rank) {
     const uint64_t seq = board_.last_call(rank).sequence.load(std::memory_order_acquire);
     const auto kind = board_.last_call(rank).words.load(std::memory_order_relaxed) & 0xff;
-    if (seq == 0 || kind == static_cast<uint8_t>(OpKind::kSend) || kind == static_cast<uint8_t>(OpKind::kRecv)) {
+    if (seq == 0 || kind == static_cast<uint8_t>(OpKind::kSend) ||
+        kind == static_cast<uint8_t>(OpKind::kRecv)) {
       continue;
     }
     bool all_posted = true;

@@ -1,5 +1,5 @@
-// One epoch of a communicator: its board, its members, and the operations on it that the daemon sees
-// through. It lives until its last member has gone.
+// One epoch of a communicator: its board, its members, and the operations on it that the daemon
+// sees through. It lives until its last member has gone.
 #pragma once
 
 #include <atomic>
@@ -39,7 +39,7 @@ struct CommunicatorKey {
 struct Member {
   uint64_t session_id = 0;
   int32_t pid = 0;
-  std::string name;  // the session's
+  std::string name;   // the session's
   bool gone = false;  // left or dead
   bool daemon_posts = false;
 };
@@ -54,15 +54,17 @@ struct OperationHost {
 };
 
 // Thread-safe.
-class Communicator : public std::enable_shared_from_this<Communicator>, private board::RegionResolver {
+class Communicator : public std::enable_shared_from_this<Communicator>,
+                     private board::RegionResolver {
  public:
-  // What a board counts for in its members' quotas, each: a member writes a line here and a slot there; the
-  // rest of the object is a hole, and its pages belong to whoever touches them.
+  // What a board counts for in its members' quotas, each: a member writes a line here and a slot
+  // there; the rest of the object is a hole, and its pages belong to whoever touches them.
   static constexpr uint64_t kChargedBytes = 64 << 10;
 
   // Makes the board: sealed, sparse, mapped, its header written. Members come later.
-  static absl::StatusOr<std::shared_ptr<Communicator>> Make(CommunicatorKey key, uint64_t id, uint64_t epoch,
-                                                            int world, OperationHost* host);
+  static absl::StatusOr<std::shared_ptr<Communicator>> Make(CommunicatorKey key, uint64_t id,
+                                                            uint64_t epoch, int world,
+                                                            OperationHost* host);
   ~Communicator() override;
 
   const CommunicatorKey& key() const { return key_; }
@@ -81,22 +83,24 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   absl::Status FailureStatus() const { return server_.FailureStatus(); }
   std::string LastCall(int rank) const { return server_.LastCall(rank); }
 
-  // The rank has left, or its process has died: all operations that need it end. True if it was there.
+  // The rank has left, or its process has died: all operations that need it end. True if it was
+  // there.
   bool MemberGone(int rank, bool died);
   void Abort(int rank, std::string_view reason);
   // The daemon goes away: everything ends with UNAVAILABLE.
   void FailForStop(std::string_view reason);
 
-  // See an operation through for `rank`, whose own post is on the board or about to be. Completed on the
-  // session's ring.
-  void Serve(int rank, std::shared_ptr<Session> session, uint64_t ring_token, uint32_t channel, uint64_t seq,
-             int64_t deadline_ns);
+  // See an operation through for `rank`, whose own post is on the board or about to be. Completed
+  // on the session's ring.
+  void Serve(int rank, std::shared_ptr<Session> session, uint64_t ring_token, uint32_t channel,
+             uint64_t seq, int64_t deadline_ns);
   // News of an operation on the channel.
   void Kick(uint32_t channel);
-  // Signals `eventfd` (CheckEventFd passed) when (channel, seq) has ended for `rank`; at once if the daemon
-  // knows of no such operation.
+  // Signals `eventfd` (CheckEventFd passed) when (channel, seq) has ended for `rank`; at once if
+  // the daemon knows of no such operation.
   absl::Status Watch(int rank, uint32_t channel, uint64_t seq, UniqueFd eventfd);
-  // Posts a call for `rank`. Nothing was posted if it fails. `operation` is finished with the outcome.
+  // Posts a call for `rank`. Nothing was posted if it fails. `operation` is finished with the
+  // outcome.
   absl::Status PostFor(int rank, const board::Call& call, board::RegionRef in, board::RegionRef out,
                        int64_t deadline_ns, std::shared_ptr<Operation> operation);
 
@@ -117,7 +121,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>, private 
   struct Asker {
     int rank = -1;
     int64_t deadline_ns = kNeverNs;
-    std::shared_ptr<Session> session;      // ring
+    std::shared_ptr<Session> session;  // ring
     uint64_t ring_token = 0;
     std::shared_ptr<Operation> operation;  // gRPC
     UniqueFd eventfd;                      // watch

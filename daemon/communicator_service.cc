@@ -12,8 +12,8 @@ constexpr size_t kReasonBytesMax = 256;
 
 }  // namespace
 
-uint64_t Services::Join(const SessionPtr& session, const v1::JoinRequest& request, bool daemon_posts,
-                        JoinReply reply) {
+uint64_t Services::Join(const SessionPtr& session, const v1::JoinRequest& request,
+                        bool daemon_posts, JoinReply reply) {
   if (absl::Status status = CheckNotStopping(); !status.ok()) {
     reply(status, {});
     return 0;
@@ -52,19 +52,23 @@ absl::Status Services::Leave(const SessionPtr& session, const v1::LeaveRequest& 
 }
 
 absl::Status Services::Abort(const SessionPtr& session, const v1::AbortRequest& request) {
-  SHUNT_ASSIGN_OR_RETURN(const Membership membership, session->FindMembership(request.communicator_id()));
+  SHUNT_ASSIGN_OR_RETURN(const Membership membership,
+                         session->FindMembership(request.communicator_id()));
   membership.communicator->Abort(membership.rank, Utf8Prefix(request.reason(), kReasonBytesMax));
   return absl::OkStatus();
 }
 
-absl::Status Services::Watch(const SessionPtr& session, const v1::WatchOperation& request, UniqueFd eventfd) {
-  if (!eventfd.valid()) return absl::InvalidArgumentError("watch_operation: the packet carries no descriptor");
+absl::Status Services::Watch(const SessionPtr& session, const v1::WatchOperation& request,
+                             UniqueFd eventfd) {
+  if (!eventfd.valid())
+    return absl::InvalidArgumentError("watch_operation: the packet carries no descriptor");
   SHUNT_RETURN_IF_ERROR(CheckEventFd(eventfd.get()));
-  SHUNT_ASSIGN_OR_RETURN(const Membership membership, session->FindMembership(request.communicator_id()));
+  SHUNT_ASSIGN_OR_RETURN(const Membership membership,
+                         session->FindMembership(request.communicator_id()));
   if (!membership.communicator->TakesPart(membership.rank, request.channel())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("watch_operation: rank ", membership.rank, " takes no part in channel ",
-                     request.channel()));
+    return absl::InvalidArgumentError(absl::StrCat("watch_operation: rank ", membership.rank,
+                                                   " takes no part in channel ",
+                                                   request.channel()));
   }
   // What the client submitted before it sent this must be known first.
   context_.scheduler->Drain(session);

@@ -22,12 +22,14 @@ std::string Quoted(const CommunicatorKey& key) {
 }
 
 std::string Who(const Session& session) {
-  return absl::StrCat("session ", session.id, " (pid ", session.peer.pid, ", '", session.name, "')");
+  return absl::StrCat("session ", session.id, " (pid ", session.peer.pid, ", '", session.name,
+                      "')");
 }
 
 }  // namespace
 
-CommunicatorTable::CommunicatorTable(Limits limits, OperationHost* host) : limits_(limits), host_(host) {}
+CommunicatorTable::CommunicatorTable(Limits limits, OperationHost* host)
+    : limits_(limits), host_(host) {}
 
 CommunicatorTable::~CommunicatorTable() { host_->loop->Cancel(idle_timer_); }
 
@@ -41,7 +43,8 @@ absl::Status CommunicatorTable::Check(const Session& session, const JoinRequestA
         absl::StrCat("job of ", args.job.size(), " bytes; expected at most ", kNameBytesMax));
   }
   for (const std::string* text : {&args.name, &args.job}) {
-    if (std::any_of(text->begin(), text->end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; })) {
+    if (std::any_of(text->begin(), text->end(),
+                    [](unsigned char c) { return c < 0x20 || c == 0x7f; })) {
       return absl::InvalidArgumentError("communicator name or job contains a control character");
     }
   }
@@ -51,10 +54,12 @@ absl::Status CommunicatorTable::Check(const Session& session, const JoinRequestA
                                                    board::kMaxLocalRanks, " ranks on one node"));
   }
   if (args.rank < 0 || args.rank >= args.world_size) {
-    return absl::InvalidArgumentError(absl::StrCat("communicator '", args.name, "': rank ", args.rank,
-                                                   "; expected 0 to ", args.world_size - 1));
+    return absl::InvalidArgumentError(absl::StrCat("communicator '", args.name, "': rank ",
+                                                   args.rank, "; expected 0 to ",
+                                                   args.world_size - 1));
   }
-  if (session.ended.load(std::memory_order_acquire)) return absl::CancelledError("the session has ended");
+  if (session.ended.load(std::memory_order_acquire))
+    return absl::CancelledError("the session has ended");
   return absl::OkStatus();
 }
 
@@ -62,12 +67,13 @@ absl::Status CommunicatorTable::AdmitLocked(const std::shared_ptr<Session>& sess
                                             const JoinRequestArgs& args, const CommunicatorKey& key,
                                             Record& record) {
   // Under the table's lock: a session that ends from here on takes its joins with it.
-  if (session->ended.load(std::memory_order_acquire)) return absl::CancelledError("the session has ended");
+  if (session->ended.load(std::memory_order_acquire))
+    return absl::CancelledError("the session has ended");
   const auto waiting = joins_of_session_.find(session->id);
   const int64_t waits = waiting == joins_of_session_.end() ? 0 : waiting->second;
   if (waits >= kWaitingJoinsMax) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(Who(*session), " waits in ", kWaitingJoinsMax, " joins already, the most it may"));
+    return absl::ResourceExhaustedError(absl::StrCat(Who(*session), " waits in ", kWaitingJoinsMax,
+                                                     " joins already, the most it may"));
   }
   int64_t memberships;
   {
@@ -75,25 +81,26 @@ absl::Status CommunicatorTable::AdmitLocked(const std::shared_ptr<Session>& sess
     memberships = static_cast<int64_t>(session->memberships.size());
   }
   if (memberships + waits >= limits_.communicators_per_session) {
-    return absl::ResourceExhaustedError(absl::StrCat("max_communicators_per_session: ", Who(*session),
-                                                     " is in ", limits_.communicators_per_session,
-                                                     " communicators already"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("max_communicators_per_session: ", Who(*session), " is in ",
+                     limits_.communicators_per_session, " communicators already"));
   }
   if (record.current != nullptr && record.current->FailureStatus().ok()) {
     const std::vector<Member> members = record.current->members();
-    const bool all_here =
-        std::none_of(members.begin(), members.end(), [](const Member& member) { return member.gone; });
+    const bool all_here = std::none_of(members.begin(), members.end(),
+                                       [](const Member& member) { return member.gone; });
     if (all_here && static_cast<int>(members.size()) != args.world_size) {
-      return absl::FailedPreconditionError(absl::StrCat(Quoted(key), ": world size ", args.world_size,
-                                                        ", but it is joined with world size ",
-                                                        members.size()));
+      return absl::FailedPreconditionError(
+          absl::StrCat(Quoted(key), ": world size ", args.world_size,
+                       ", but it is joined with world size ", members.size()));
     }
     if (args.rank < static_cast<int>(members.size()) && !members[args.rank].gone) {
       const Member& holder = members[args.rank];
       return absl::AlreadyExistsError(absl::StrCat(
           Quoted(key), ": rank ", args.rank, " is held by session ", holder.session_id, " (pid ",
           holder.pid, ", '", holder.name, "')",
-          holder.session_id == session->id ? ", which is this one: leave before joining again" : ""));
+          holder.session_id == session->id ? ", which is this one: leave before joining again"
+                                           : ""));
     }
   }
   if (record.joining != nullptr) {
@@ -101,22 +108,23 @@ absl::Status CommunicatorTable::AdmitLocked(const std::shared_ptr<Session>& sess
     if (joining.world != args.world_size) {
       const auto& [rank, other] = *joining.ranks.begin();
       return absl::FailedPreconditionError(
-          absl::StrCat(Quoted(key), ": rank ", args.rank, " joins with world size ", args.world_size,
-                       ", but rank ", rank, ", ", Who(*other.session), ", joins with world size ",
-                       joining.world));
+          absl::StrCat(Quoted(key), ": rank ", args.rank, " joins with world size ",
+                       args.world_size, ", but rank ", rank, ", ", Who(*other.session),
+                       ", joins with world size ", joining.world));
     }
     const auto taken = joining.ranks.find(args.rank);
     if (taken != joining.ranks.end()) {
-      return absl::AlreadyExistsError(absl::StrCat(Quoted(key), ": rank ", args.rank, " is taken by ",
-                                                   Who(*taken->second.session),
+      return absl::AlreadyExistsError(absl::StrCat(Quoted(key), ": rank ", args.rank,
+                                                   " is taken by ", Who(*taken->second.session),
                                                    ", which waits for the others to join"));
     }
   }
-  return host_->regions->Charge(session->owner(), Communicator::kChargedBytes, "board of a communicator");
+  return host_->regions->Charge(session->owner(), Communicator::kChargedBytes,
+                                "board of a communicator");
 }
 
-uint64_t CommunicatorTable::Join(const std::shared_ptr<Session>& session, const JoinRequestArgs& args,
-                                 JoinDone done) {
+uint64_t CommunicatorTable::Join(const std::shared_ptr<Session>& session,
+                                 const JoinRequestArgs& args, JoinDone done) {
   if (absl::Status status = Check(*session, args); !status.ok()) {
     done(status);
     return 0;
@@ -170,13 +178,14 @@ uint64_t CommunicatorTable::Join(const std::shared_ptr<Session>& session, const 
   return join_id;
 }
 
-void CommunicatorTable::FinishLocked(const CommunicatorKey& key, Record& record, Completions* completions) {
+void CommunicatorTable::FinishLocked(const CommunicatorKey& key, Record& record,
+                                     Completions* completions) {
   const std::unique_ptr<Joining> joining = std::move(record.joining);
   const std::shared_ptr<Communicator>& communicator = joining->next;
   std::vector<Member> members(joining->world);
   for (const auto& [rank, participant] : joining->ranks) {
-    members[rank] = {participant.session->id, participant.session->peer.pid, participant.session->name,
-                     false, participant.daemon_posts};
+    members[rank] = {participant.session->id, participant.session->peer.pid,
+                     participant.session->name, false, participant.daemon_posts};
   }
   communicator->SetMembers(std::move(members));
   const bool warm = record.epochs > 0;
@@ -192,15 +201,19 @@ void CommunicatorTable::FinishLocked(const CommunicatorKey& key, Record& record,
     }
     {
       std::lock_guard lock(participant.session->mutex);
-      participant.session->memberships.emplace(communicator->id(),
-                                               Membership{communicator, rank, participant.daemon_posts});
+      participant.session->memberships.emplace(
+          communicator->id(), Membership{communicator, rank, participant.daemon_posts});
     }
     completions->emplace_back(std::move(participant.done), Joined{communicator, warm});
   }
   if (LogEnabled(LogLevel::kDebug)) {
     Log(LogLevel::kDebug, "communicator joined",
-        {{"communicator", communicator->id()}, {"name", key.name}, {"job", key.job}, {"uid", key.uid},
-         {"world", joining->world}, {"epoch", record.epochs}});
+        {{"communicator", communicator->id()},
+         {"name", key.name},
+         {"job", key.job},
+         {"uid", key.uid},
+         {"world", joining->world},
+         {"epoch", record.epochs}});
   }
 }
 
@@ -252,8 +265,9 @@ std::string CommunicatorTable::MissingRanks(const Joining& joining) const {
     if (++count <= 16) absl::StrAppend(&list, list.empty() ? "" : ", ", rank);
   }
   if (count > 16) absl::StrAppend(&list, ", ... (", count, " in all)");
-  return absl::StrCat(joining.ranks.size(), " of ", joining.world, " ranks joined before the deadline; missing rank",
-                      count == 1 ? " " : "s ", list);
+  return absl::StrCat(joining.ranks.size(), " of ", joining.world,
+                      " ranks joined before the deadline; missing rank", count == 1 ? " " : "s ",
+                      list);
 }
 
 void CommunicatorTable::Settle(const CommunicatorKey& key, Record& record) {
@@ -340,7 +354,8 @@ void CommunicatorTable::SessionGone(Session& session, bool died) {
       for (const uint64_t id : ids) RemoveLocked(id, &removed.emplace_back(), nullptr);
     }
   }
-  for (Participant& participant : removed) participant.done(absl::CancelledError("the session has ended"));
+  for (Participant& participant : removed)
+    participant.done(absl::CancelledError("the session has ended"));
   std::unordered_map<uint64_t, Membership> memberships;
   {
     std::lock_guard lock(session.mutex);
@@ -357,11 +372,13 @@ void CommunicatorTable::WithdrawAll(std::string_view reason) {
     for (const auto& [id, where] : joins_) ids.push_back(id);
     for (const uint64_t id : ids) RemoveLocked(id, &removed.emplace_back(), nullptr);
   }
-  for (Participant& participant : removed) participant.done(absl::UnavailableError(AbslView(reason)));
+  for (Participant& participant : removed)
+    participant.done(absl::UnavailableError(AbslView(reason)));
 }
 
 void CommunicatorTable::FailAll(std::string_view reason) {
-  for (const std::shared_ptr<Communicator>& communicator : List()) communicator->FailForStop(reason);
+  for (const std::shared_ptr<Communicator>& communicator : List())
+    communicator->FailForStop(reason);
 }
 
 std::vector<std::shared_ptr<Communicator>> CommunicatorTable::List() const {
@@ -380,7 +397,8 @@ std::vector<CommunicatorView> CommunicatorTable::View() const {
   std::vector<CommunicatorView> views;
   std::lock_guard lock(mutex_);
   for (const auto& [id, communicator] : by_id_) {
-    CommunicatorView view{communicator->key(), id, communicator->epoch(), communicator->world(), "ready", "", {}};
+    CommunicatorView view{
+        communicator->key(), id, communicator->epoch(), communicator->world(), "ready", "", {}};
     const absl::Status failure = communicator->FailureStatus();
     if (!failure.ok()) {
       view.state = "failed";
@@ -396,12 +414,14 @@ std::vector<CommunicatorView> CommunicatorTable::View() const {
   }
   for (const auto& [key, record] : records_) {
     if (record.joining != nullptr) {
-      CommunicatorView view{key, record.joining->next->id(), record.epochs + 1, record.joining->world,
-                            "joining", "", {}};
+      CommunicatorView view{
+          key, record.joining->next->id(), record.epochs + 1, record.joining->world, "joining", "",
+          {}};
       for (const auto& [rank, participant] : record.joining->ranks) {
         view.ranks.push_back({rank, participant.session->peer.pid, participant.session->id, ""});
       }
-      std::sort(view.ranks.begin(), view.ranks.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+      std::sort(view.ranks.begin(), view.ranks.end(),
+                [](const auto& a, const auto& b) { return a.rank < b.rank; });
       views.push_back(std::move(view));
     } else if (record.is_idle) {
       views.push_back({key, 0, record.epochs, record.last_world, "idle", "", {}});

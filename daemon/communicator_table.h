@@ -1,5 +1,5 @@
-// Where ranks meet: joins that wait for each other, communicators that are joined, and records of those that
-// are not any more (warm: a restarted job finds its epoch count and rank map).
+// Where ranks meet: joins that wait for each other, communicators that are joined, and records of
+// those that are not any more (warm: a restarted job finds its epoch count and rank map).
 #pragma once
 
 #include <cstdint>
@@ -63,9 +63,10 @@ class CommunicatorTable {
   CommunicatorTable(Limits limits, OperationHost* host);
   ~CommunicatorTable();
 
-  // Joins when all ranks have come. Errors as proto/shunt/v1/communicator.proto says. The result names the
-  // join for Withdraw; 0 if `done` has been called already.
-  uint64_t Join(const std::shared_ptr<Session>& session, const JoinRequestArgs& args, JoinDone done);
+  // Joins when all ranks have come. Errors as proto/shunt/v1/communicator.proto says. The result
+  // names the join for Withdraw; 0 if `done` has been called already.
+  uint64_t Join(const std::shared_ptr<Session>& session, const JoinRequestArgs& args,
+                JoinDone done);
   // Ends a join that still waits, with CANCELLED. False if it waits no more.
   bool Withdraw(uint64_t join_id);
 
@@ -125,7 +126,8 @@ class CommunicatorTable {
   uint64_t next_communicator_id_ = 1;
   uint64_t next_join_id_ = 1;
   Records records_;
-  std::unordered_map<uint64_t, std::pair<CommunicatorKey, int>> joins_;  // by join id: where it waits
+  std::unordered_map<uint64_t, std::pair<CommunicatorKey, int>>
+      joins_;  // by join id: where it waits
   std::unordered_map<uint64_t, int64_t> joins_of_session_;
   std::unordered_map<uint64_t, std::shared_ptr<Communicator>> by_id_;
   std::list<CommunicatorKey> idle_;  // longest idle first

@@ -42,8 +42,8 @@ absl::Status SetSocket(Config* config, const ConfigValue& value) {
   if (text == nullptr) return Wrong(value);
   // The lease socket's name is longer by its suffix.
   if (absl::Status status = CheckUnixPath(*text + ".lease"); !status.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("is unusable, counting the suffix \".lease\": ",
-                                                   status.message()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("is unusable, counting the suffix \".lease\": ", status.message()));
   }
   config->socket = *text;
   return absl::OkStatus();
@@ -137,18 +137,20 @@ constexpr char kDurationWords[] = "a duration such as \"500ms\", \"10s\" or \"5m
 
 constexpr ConfigKey kKeys[] = {
     {"socket", "a path of at most 101 bytes",
-     "Unix socket to listen on; the lease socket lies beside it, with the suffix .lease", SetSocket},
+     "Unix socket to listen on; the lease socket lies beside it, with the suffix .lease",
+     SetSocket},
     {"socket_mode", "an octal mode such as \"0600\" or \"0666\"",
      "permissions of both socket files: who may write may connect", SetMode},
-    {"log_level", "\"trace\", \"debug\", \"info\", \"warn\" or \"error\"", "least level that is logged",
-     SetLogLevel},
+    {"log_level", "\"trace\", \"debug\", \"info\", \"warn\" or \"error\"",
+     "least level that is logged", SetLogLevel},
     {"log_format", "\"text\" or \"json\"", "form of a log line", SetLogFormat},
     {"worker_threads", "an integer from 0 to 256",
      "threads that serve operations; 0: one for each CPU of the budget, at most 8",
      SetInteger<&Config::worker_threads, 0, 256>},
-    {"worker_cpus", "a list of CPUs such as \"0-3,8\"", "CPUs that workers may use; empty: all", SetCpus},
-    {"numa_nodes", "a list of NUMA nodes such as [0, 1]", "NUMA nodes that workers may use; empty: all",
-     SetNodes},
+    {"worker_cpus", "a list of CPUs such as \"0-3,8\"", "CPUs that workers may use; empty: all",
+     SetCpus},
+    {"numa_nodes", "a list of NUMA nodes such as [0, 1]",
+     "NUMA nodes that workers may use; empty: all", SetNodes},
     {"memory_total", kSizeWords, "shared memory of all sessions; 0: half of the machine's",
      SetSize<&Config::memory_total>},
     {"memory_per_tenant", kSizeWords, "shared memory of one user's sessions; 0: as memory_total",
@@ -157,9 +159,11 @@ constexpr ConfigKey kKeys[] = {
      SetSize<&Config::memory_per_session>},
     {"grace_period", kDurationWords, "what running operations get when the daemon is asked to stop",
      SetDuration<&Config::grace_period>},
-    {"warm_ttl", kDurationWords, "how long the record of a communicator is kept after its last member left",
+    {"warm_ttl", kDurationWords,
+     "how long the record of a communicator is kept after its last member left",
      SetDuration<&Config::warm_ttl>},
-    {"warm_communicators", "an integer from 0 to 65536", "records of left communicators that are kept at most",
+    {"warm_communicators", "an integer from 0 to 65536",
+     "records of left communicators that are kept at most",
      SetInteger<&Config::warm_communicators, 0, 65536>},
     {"max_sessions", "an integer from 1 to 65536", "open sessions at most",
      SetInteger<&Config::max_sessions, 1, 65536>},
@@ -169,7 +173,8 @@ constexpr ConfigKey kKeys[] = {
      "communicators of one session at most, joined or joining",
      SetInteger<&Config::max_communicators_per_session, 1, 65536>},
     {"spin_us", "an integer from -1 to 10000",
-     "microseconds that a worker polls before it sleeps; -1: 20 while there are more CPUs than sessions, else 0",
+     "microseconds that a worker polls before it sleeps; -1: 20 while there are more CPUs than "
+     "sessions, else 0",
      SetInteger<&Config::spin_us, -1, 10000>},
 };
 
@@ -225,9 +230,10 @@ absl::StatusOr<uint64_t> ParseSize(std::string_view text) {
   static constexpr struct {
     std::string_view unit;
     double bytes;
-  } kUnits[] = {{"", 1},     {"B", 1},      {"kB", 1e3},         {"KB", 1e3},         {"MB", 1e6},
-                {"GB", 1e9}, {"TB", 1e12},  {"KiB", 1024},       {"MiB", 1048576},    {"GiB", 1073741824},
-                {"K", 1024}, {"M", 1048576}, {"G", 1073741824}, {"TiB", 1099511627776}};
+  } kUnits[] = {
+      {"", 1},     {"B", 1},       {"kB", 1e3},       {"KB", 1e3},           {"MB", 1e6},
+      {"GB", 1e9}, {"TB", 1e12},   {"KiB", 1024},     {"MiB", 1048576},      {"GiB", 1073741824},
+      {"K", 1024}, {"M", 1048576}, {"G", 1073741824}, {"TiB", 1099511627776}};
   double number = 0;
   std::string_view unit;
   if (SplitUnit(text, &number, &unit)) {
@@ -236,14 +242,15 @@ absl::StatusOr<uint64_t> ParseSize(std::string_view text) {
       if (unit == known.unit && bytes < 9e18) return static_cast<uint64_t>(std::llround(bytes));
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat("\"", View(text), "\" is no size; expected ", kSizeWords));
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", View(text), "\" is no size; expected ", kSizeWords));
 }
 
 absl::StatusOr<std::chrono::nanoseconds> ParseDuration(std::string_view text) {
   static constexpr struct {
     std::string_view unit;
     double ns;
-  } kUnits[] = {{"ns", 1},   {"us", 1e3},   {"ms", 1e6}, {"s", 1e9},
+  } kUnits[] = {{"ns", 1},   {"us", 1e3},   {"ms", 1e6},  {"s", 1e9},
                 {"m", 60e9}, {"min", 60e9}, {"h", 3600e9}};
   double number = 0;
   std::string_view unit;
@@ -267,7 +274,8 @@ absl::Status ApplyConfigFile(const std::string& path, Config* config) {
 absl::Status ApplyFlag(const ConfigKey& key, std::string_view text, Config* config) {
   // A flag is text: try it as each type that the key may take.
   int64_t number = 0;
-  if (absl::SimpleAtoi(View(text), &number) && key.set(config, number).ok()) return absl::OkStatus();
+  if (absl::SimpleAtoi(View(text), &number) && key.set(config, number).ok())
+    return absl::OkStatus();
   if (key.set(config, std::string(text)).ok()) return absl::OkStatus();
   std::vector<int64_t> list;
   bool all_numbers = true;
@@ -277,22 +285,23 @@ absl::Status ApplyFlag(const ConfigKey& key, std::string_view text, Config* conf
   }
   if (all_numbers && key.set(config, list).ok()) return absl::OkStatus();
   const absl::Status status = key.set(config, std::string(text));
-  return absl::InvalidArgumentError(
-      absl::StrCat("--", absl::StrReplaceAll(key.name, {{"_", "-"}}), " ", status.message(), "; expected ",
-                   key.expected));
+  return absl::InvalidArgumentError(absl::StrCat("--", absl::StrReplaceAll(key.name, {{"_", "-"}}),
+                                                 " ", status.message(), "; expected ",
+                                                 key.expected));
 }
 
 absl::Status CheckConfig(const Config& config) {
   const auto ordered = [](const char* small, uint64_t a, const char* large, uint64_t b) {
     if (a == 0 || b == 0 || a <= b) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(small, " (", a, " bytes) is more than ", large, " (", b,
-                                                   " bytes)"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(small, " (", a, " bytes) is more than ", large, " (", b, " bytes)"));
   };
-  SHUNT_RETURN_IF_ERROR(ordered("memory_per_session", config.memory_per_session, "memory_per_tenant",
-                                config.memory_per_tenant));
+  SHUNT_RETURN_IF_ERROR(ordered("memory_per_session", config.memory_per_session,
+                                "memory_per_tenant", config.memory_per_tenant));
   SHUNT_RETURN_IF_ERROR(
       ordered("memory_per_tenant", config.memory_per_tenant, "memory_total", config.memory_total));
-  return ordered("memory_per_session", config.memory_per_session, "memory_total", config.memory_total);
+  return ordered("memory_per_session", config.memory_per_session, "memory_total",
+                 config.memory_total);
 }
 
 }  // namespace shunt::daemon

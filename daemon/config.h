@@ -19,8 +19,8 @@ struct Config {
   uint32_t socket_mode = 0600;
   std::string log_level = "info";
   std::string log_format = "text";
-  int64_t worker_threads = 0;  // 0: one for each CPU of the budget, at most 8
-  std::string worker_cpus;     // "": all
+  int64_t worker_threads = 0;   // 0: one for each CPU of the budget, at most 8
+  std::string worker_cpus;      // "": all
   std::vector<int> numa_nodes;  // empty: all
   // 0: half of the machine's memory; the same as memory_total; the same as memory_per_tenant.
   uint64_t memory_total = 0;
@@ -51,7 +51,8 @@ const ConfigKey* FindConfigKey(std::string_view name);
 // The key that looks most like `name`; "" if none does.
 std::string_view SimilarConfigKey(std::string_view name);
 
-// Sets the keys that `text`, TOML, names. INVALID_ARGUMENT: "PATH:LINE: key: what is wrong, what is expected".
+// Sets the keys that `text`, TOML, names. INVALID_ARGUMENT: "PATH:LINE: key: what is wrong, what is
+// expected".
 absl::Status ApplyToml(std::string_view text, std::string_view path, Config* config);
 // The same from a file; NOT_FOUND if it can't be opened.
 absl::Status ApplyConfigFile(const std::string& path, Config* config);

@@ -1,7 +1,7 @@
 // The only file that sees toml++.
-#include <optional>
-
 #include <toml++/toml.h>
+
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/config.h"
@@ -32,11 +32,16 @@ std::optional<ConfigValue> ToValue(const toml::node& node) {
 
 std::string TypeWords(const toml::node& node) {
   switch (node.type()) {
-    case toml::node_type::table: return "is a table";
-    case toml::node_type::array: return "is a list of other things than integers";
-    case toml::node_type::floating_point: return "is a floating-point number";
-    case toml::node_type::boolean: return "is a boolean";
-    default: return "is a date or a time";
+    case toml::node_type::table:
+      return "is a table";
+    case toml::node_type::array:
+      return "is a list of other things than integers";
+    case toml::node_type::floating_point:
+      return "is a floating-point number";
+    case toml::node_type::boolean:
+      return "is a boolean";
+    default:
+      return "is a date or a time";
   }
 }
 
@@ -63,8 +68,9 @@ absl::Status ApplyToml(std::string_view text, std::string_view path, Config* con
     const absl::Status status =
         value ? key->set(config, *value) : absl::InvalidArgumentError(TypeWords(node));
     if (!status.ok()) {
-      return At(path, node.source(),
-                absl::StrCat(name, " ", std::string(status.message()), "; expected ", key->expected));
+      return At(
+          path, node.source(),
+          absl::StrCat(name, " ", std::string(status.message()), "; expected ", key->expected));
     }
   }
   return absl::OkStatus();

@@ -47,8 +47,10 @@ absl::Status MakeParent(const std::string& socket) {
 memory::Quotas QuotasOf(const Config& config, const topology::Topology& topology) {
   memory::Quotas quotas;
   quotas.total_bytes = config.memory_total != 0 ? config.memory_total : topology.memory_bytes / 2;
-  quotas.tenant_bytes = config.memory_per_tenant != 0 ? config.memory_per_tenant : quotas.total_bytes;
-  quotas.session_bytes = config.memory_per_session != 0 ? config.memory_per_session : quotas.tenant_bytes;
+  quotas.tenant_bytes =
+      config.memory_per_tenant != 0 ? config.memory_per_tenant : quotas.total_bytes;
+  quotas.session_bytes =
+      config.memory_per_session != 0 ? config.memory_per_session : quotas.tenant_bytes;
   return quotas;
 }
 
@@ -69,7 +71,8 @@ class DaemonImpl : public Daemon {
 
   absl::Status Init() {
     SHUNT_ASSIGN_OR_RETURN(topology_, topology::Discover());
-    SHUNT_ASSIGN_OR_RETURN(const topology::CpuList budget, topology::ParseCpuList(config_.worker_cpus));
+    SHUNT_ASSIGN_OR_RETURN(const topology::CpuList budget,
+                           topology::ParseCpuList(config_.worker_cpus));
     SHUNT_ASSIGN_OR_RETURN(const topology::CpuList cpus,
                            topology::WorkerCpus(topology_, budget, config_.numa_nodes));
     const int workers = config_.worker_threads != 0
@@ -106,8 +109,10 @@ class DaemonImpl : public Daemon {
     Scheduler::Options options;
     options.threads = workers;
     // Without a budget the kernel places them better than we could.
-    if (!config_.worker_cpus.empty() || !config_.numa_nodes.empty() || topology_.numa_nodes.size() > 1) {
-      for (int i = 0; i < workers; ++i) options.cpus.push_back(topology::CpusOfWorker(topology_, cpus, i));
+    if (!config_.worker_cpus.empty() || !config_.numa_nodes.empty() ||
+        topology_.numa_nodes.size() > 1) {
+      for (int i = 0; i < workers; ++i)
+        options.cpus.push_back(topology::CpusOfWorker(topology_, cpus, i));
     }
     options.spin_ns = (config_.spin_us < 0 ? kDefaultSpinUs : config_.spin_us) * 1000;
     if (config_.spin_us < 0) {
@@ -119,7 +124,9 @@ class DaemonImpl : public Daemon {
           services_->OnSubmission(session, submission);
         },
         [this](const Services::SessionPtr& session, const absl::Status& why) {
-          LogWarn("ring corrupt", {{"session", session->id}, {"pid", session->peer.pid}, {"error", why.ToString()}});
+          LogWarn(
+              "ring corrupt",
+              {{"session", session->id}, {"pid", session->peer.pid}, {"error", why.ToString()}});
           loop_->Post([this, session, why] {
             services_->EndSession(session, /*died=*/false, std::string(why.message()));
           });
@@ -131,17 +138,21 @@ class DaemonImpl : public Daemon {
     absl::Status status;
     OnLoop([this, &status] {
       auto lease = LeaseServer::Start(config_.socket + ".lease", config_.socket_mode,
-                                      static_cast<size_t>(config_.max_sessions) + 256, loop_.get(), services_.get());
+                                      static_cast<size_t>(config_.max_sessions) + 256, loop_.get(),
+                                      services_.get());
       status = lease.status();
       if (lease.ok()) lease_ = *std::move(lease);
     });
     SHUNT_RETURN_IF_ERROR(status);
     // Last: who finds the gRPC socket finds everything.
-    SHUNT_ASSIGN_OR_RETURN(grpc_, GrpcServer::Start(config_.socket, config_.socket_mode, loop_.get(), services_.get()));
+    SHUNT_ASSIGN_OR_RETURN(grpc_, GrpcServer::Start(config_.socket, config_.socket_mode,
+                                                    loop_.get(), services_.get()));
     started_ = true;
-    LogInfo("shuntd is ready",
-            {{"version", kVersion}, {"socket", config_.socket}, {"workers", workers},
-             {"worker_cpus", topology::FormatCpuList(cpus)}, {"memory_total", regions_->quotas().total_bytes}});
+    LogInfo("shuntd is ready", {{"version", kVersion},
+                                {"socket", config_.socket},
+                                {"workers", workers},
+                                {"worker_cpus", topology::FormatCpuList(cpus)},
+                                {"memory_total", regions_->quotas().total_bytes}});
     return absl::OkStatus();
   }
 
@@ -150,7 +161,8 @@ class DaemonImpl : public Daemon {
  private:
   void Shutdown(std::chrono::nanoseconds grace) {
     stopped_ = true;
-    LogInfo("stopping", {{"sessions", sessions_->size()}, {"communicators", communicators_->size()}});
+    LogInfo("stopping",
+            {{"sessions", sessions_->size()}, {"communicators", communicators_->size()}});
     services_->BeginStop();
     communicators_->WithdrawAll("shuntd is stopping");
     const int64_t deadline = DeadlineAfterNs(grace);

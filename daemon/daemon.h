@@ -14,8 +14,8 @@ class Daemon {
   // Listens on both sockets when it returns. Errors name the key or the path that is at fault.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(const Config& config);
 
-  // Begins nothing new, gives running operations the grace period, then ends them, and gives back everything:
-  // sockets are removed. Once, not on a thread of the daemon.
+  // Begins nothing new, gives running operations the grace period, then ends them, and gives back
+  // everything: sockets are removed. Once, not on a thread of the daemon.
   virtual void Stop() = 0;
   // Stops without a grace period if Stop was not called.
   virtual ~Daemon() = default;
@@ -24,8 +24,8 @@ class Daemon {
   Daemon() = default;
 };
 
-// Raises the process's limit of descriptors as far as it may; keeps malloc from growing an arena for each
-// thread. For main(), before threads start.
+// Raises the process's limit of descriptors as far as it may; keeps malloc from growing an arena
+// for each thread. For main(), before threads start.
 void PrepareProcess();
 
 }  // namespace shunt::daemon

@@ -19,7 +19,8 @@ absl::Status AddTo(int epoll, int fd, uint32_t events, uint64_t id) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = id;
-  if (::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) return ErrnoStatus(errno, "watching a descriptor");
+  if (::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0)
+    return ErrnoStatus(errno, "watching a descriptor");
   return absl::OkStatus();
 }
 

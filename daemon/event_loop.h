@@ -1,5 +1,5 @@
-// One thread that waits for descriptors, timers and closures of other threads. It wakes for nothing else:
-// with nothing due it uses no CPU.
+// One thread that waits for descriptors, timers and closures of other threads. It wakes for nothing
+// else: with nothing due it uses no CPU.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,8 @@
 
 namespace shunt::daemon {
 
-// Every method may be called from any thread; handlers run on the thread that is in Run, one at a time.
+// Every method may be called from any thread; handlers run on the thread that is in Run, one at a
+// time.
 class EventLoop {
  public:
   using WatchId = uint64_t;
@@ -34,8 +35,8 @@ class EventLoop {
 
   void Post(std::function<void()> closure);
 
-  // Calls `handler` with epoll's event bits. `fd` stays the caller's and must outlive the watch; it may be
-  // watched once only.
+  // Calls `handler` with epoll's event bits. `fd` stays the caller's and must outlive the watch; it
+  // may be watched once only.
   absl::StatusOr<WatchId> Watch(int fd, uint32_t events, std::function<void(uint32_t)> handler);
   absl::Status Change(WatchId id, uint32_t events);
   // No further call of the handler is begun. Called on another thread, one may be running.

@@ -23,7 +23,8 @@ class Aio {
   Aio() {
     file_ = static_cast<int>(::syscall(SYS_memfd_create, "shunt-signal", 1u /* MFD_CLOEXEC */));
     const char byte = 0;
-    usable_ = file_ >= 0 && ::pwrite(file_, &byte, 1, 0) == 1 && ::syscall(SYS_io_setup, 8, &context_) == 0;
+    usable_ = file_ >= 0 && ::pwrite(file_, &byte, 1, 0) == 1 &&
+              ::syscall(SYS_io_setup, 8, &context_) == 0;
   }
 
   bool Signal(int fd) {
@@ -60,7 +61,8 @@ absl::Status CheckEventFd(int fd) {
   char target[64] = {};
   const ssize_t length = ::readlink(path, target, sizeof(target) - 1);
   if (length < 0 || std::strcmp(target, "anon_inode:[eventfd]") != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("descriptor is \"", target, "\"; expected an eventfd"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("descriptor is \"", target, "\"; expected an eventfd"));
   }
   return absl::OkStatus();
 }
@@ -68,8 +70,8 @@ absl::Status CheckEventFd(int fd) {
 void SignalClientEventFd(int fd) {
   static Aio* const aio = new Aio;
   if (aio->Signal(fd)) return;
-  // No asynchronous I/O here (a container's filter): skip what would block. A full counter is readable
-  // already.
+  // No asynchronous I/O here (a container's filter): skip what would block. A full counter is
+  // readable already.
   pollfd p{fd, POLLOUT, 0};
   if ((::fcntl(fd, F_GETFL) & O_NONBLOCK) != 0 || ::poll(&p, 1, 0) == 1) SignalEventFd(fd);
 }

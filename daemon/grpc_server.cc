@@ -32,8 +32,8 @@ constexpr size_t kConnectionsMax = 2048;
 constexpr int kMessageBytesMax = 256 << 10;
 constexpr int kStreamsMax = 256;  // calls that wait, per connection
 constexpr int64_t kAcceptPauseNs = 100'000'000;
-// Descriptors given to gRPC are numbered in turn from here, so that a number is not used again while a
-// call of an earlier connection with that number may still ask who it came from.
+// Descriptors given to gRPC are numbered in turn from here, so that a number is not used again
+// while a call of an earlier connection with that number may still ask who it came from.
 constexpr int kFdBase = 4096;
 constexpr int kFdRange = 8192;
 
@@ -48,19 +48,23 @@ struct Tag {
   virtual void Run(bool ok) = 0;
 };
 
-// One call, from its arrival to its end. Owned by itself: gone when gRPC has said its last word on it.
+// One call, from its arrival to its end. Owned by itself: gone when gRPC has said its last word on
+// it.
 template <typename Service, typename Request, typename Response>
 class Call {
  public:
-  using Method = void (Service::*)(grpc::ServerContext*, Request*, grpc::ServerAsyncResponseWriter<Response>*,
+  using Method = void (Service::*)(grpc::ServerContext*, Request*,
+                                   grpc::ServerAsyncResponseWriter<Response>*,
                                    grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*);
   // Replies now or later, on any thread.
   using Handler = std::function<void(Call*)>;
 
-  static void Expect(Service* service, grpc::ServerCompletionQueue* queue, Method method, Handler handler) {
+  static void Expect(Service* service, grpc::ServerCompletionQueue* queue, Method method,
+                     Handler handler) {
     auto* call = new Call(service, queue, method, std::move(handler));
     call->context_.AsyncNotifyWhenDone(&call->done_);
-    (service->*method)(&call->context_, &call->request, &call->writer_, queue, queue, &call->arrived_);
+    (service->*method)(&call->context_, &call->request, &call->writer_, queue, queue,
+                       &call->arrived_);
   }
 
   Request request;
@@ -168,7 +172,8 @@ class Server : public GrpcServer {
       bool ok = false;
       while (queue_->Next(&tag, &ok)) static_cast<Tag*>(tag)->Run(ok);
     });
-    SHUNT_ASSIGN_OR_RETURN(watch_, loop_->Watch(listener_.fd(), EPOLLIN, [this](uint32_t) { Accept(); }));
+    SHUNT_ASSIGN_OR_RETURN(watch_,
+                           loop_->Watch(listener_.fd(), EPOLLIN, [this](uint32_t) { Accept(); }));
     return absl::OkStatus();
   }
 
@@ -208,11 +213,10 @@ class Server : public GrpcServer {
           continue;
         }
         connection.fd = *std::move(fd);
-        const absl::StatusOr<EventLoop::WatchId> watch =
-            loop_->Watch(connection.fd.get(), EPOLLRDHUP | EPOLLHUP | EPOLLET,
-                         [this, number](uint32_t events) {
-                           if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) Forget(number);
-                         });
+        const absl::StatusOr<EventLoop::WatchId> watch = loop_->Watch(
+            connection.fd.get(), EPOLLRDHUP | EPOLLHUP | EPOLLET, [this, number](uint32_t events) {
+              if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) Forget(number);
+            });
         if (!watch.ok()) {
           ::close(number);
           continue;
@@ -255,11 +259,12 @@ class Server : public GrpcServer {
     return absl::UnauthenticatedError("the connection this call came on is gone");
   }
 
-  // A method that answers at once and needs no session: (peer, request, response) → status. `Service` is the
-  // link of the generated AsyncService chain that has the method.
+  // A method that answers at once and needs no session: (peer, request, response) → status.
+  // `Service` is the link of the generated AsyncService chain that has the method.
   template <typename Service, typename Request, typename Response, typename F>
   void OnPeer(std::type_identity_t<Service>* service,
-              void (Service::*method)(grpc::ServerContext*, Request*, grpc::ServerAsyncResponseWriter<Response>*,
+              void (Service::*method)(grpc::ServerContext*, Request*,
+                                      grpc::ServerAsyncResponseWriter<Response>*,
                                       grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*),
               F f) {
     Call<Service, Request, Response>::Expect(
@@ -272,8 +277,10 @@ class Server : public GrpcServer {
   // One of a session: (call, session); replies itself if it gives OK, else with what it gives.
   template <typename Service, typename Request, typename Response, typename F>
   void OnSession(std::type_identity_t<Service>* service,
-                 void (Service::*method)(grpc::ServerContext*, Request*, grpc::ServerAsyncResponseWriter<Response>*,
-                                         grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*),
+                 void (Service::*method)(grpc::ServerContext*, Request*,
+                                         grpc::ServerAsyncResponseWriter<Response>*,
+                                         grpc::CompletionQueue*, grpc::ServerCompletionQueue*,
+                                         void*),
                  F f) {
     Call<Service, Request, Response>::Expect(
         service, queue_.get(), method, [this, f](Call<Service, Request, Response>* call) {
@@ -320,77 +327,91 @@ void Server::ExpectAll() {
   Services* const services = services_;
 
   OnPeer(&sessions_, &S::RequestOpenSession,
-         [services](const Peer& peer, const v1::OpenSessionRequest& request, v1::OpenSessionResponse* response) {
-           absl::StatusOr<OpenedSession> opened = services->OpenSession(peer, request, /*on_lease=*/false);
+         [services](const Peer& peer, const v1::OpenSessionRequest& request,
+                    v1::OpenSessionResponse* response) {
+           absl::StatusOr<OpenedSession> opened =
+               services->OpenSession(peer, request, /*on_lease=*/false);
            if (opened.ok()) *response = std::move(opened->response);
            return opened.status();
          });
   OnPeer(&sessions_, &S::RequestCloseSession,
-         [services](const Peer& peer, const v1::CloseSessionRequest& request, v1::CloseSessionResponse*) {
+         [services](const Peer& peer, const v1::CloseSessionRequest& request,
+                    v1::CloseSessionResponse*) {
            const auto session = services->Authenticate(request.token(), peer.uid);
            if (session.ok()) services->EndSession(*session, /*died=*/false, "it was closed");
            return absl::OkStatus();  // also when it had ended before
          });
 
-  OnSession(&memory_, &M::RequestAllocateRegion, [services](auto* call, const Services::SessionPtr& session) {
-    const auto region = services->AllocateRegion(session, call->request);
-    if (region.ok()) {
-      call->response.set_region_id((*region)->id());
-      call->response.set_size_bytes((*region)->bytes());
-    }
-    call->Reply(region.status());
-  });
-  OnSession(&memory_, &M::RequestFreeRegion, [services](auto* call, const Services::SessionPtr& session) {
-    call->Reply(services->FreeRegion(session, call->request));
-  });
-  OnSession(&memory_, &M::RequestListRegions, [services](auto* call, const Services::SessionPtr& session) {
-    call->response = services->ListRegions(session);
-    call->Reply(absl::OkStatus());
-  });
+  OnSession(&memory_, &M::RequestAllocateRegion,
+            [services](auto* call, const Services::SessionPtr& session) {
+              const auto region = services->AllocateRegion(session, call->request);
+              if (region.ok()) {
+                call->response.set_region_id((*region)->id());
+                call->response.set_size_bytes((*region)->bytes());
+              }
+              call->Reply(region.status());
+            });
+  OnSession(&memory_, &M::RequestFreeRegion,
+            [services](auto* call, const Services::SessionPtr& session) {
+              call->Reply(services->FreeRegion(session, call->request));
+            });
+  OnSession(&memory_, &M::RequestListRegions,
+            [services](auto* call, const Services::SessionPtr& session) {
+              call->response = services->ListRegions(session);
+              call->Reply(absl::OkStatus());
+            });
 
-  OnSession(&communicators_, &J::RequestJoin, [services](auto* call, const Services::SessionPtr& session) {
-    auto join_id = std::make_shared<uint64_t>(0);
-    // Set first: the call may be gone when Join returns.
-    call->on_cancel = [services, join_id] { services->Withdraw(*join_id); };
-    *join_id = services->Join(session, call->request, /*daemon_posts=*/true,
-                              [call](const absl::StatusOr<Joined>& joined, const v1::JoinResponse& response) {
-                                if (joined.ok()) call->response = response;
-                                call->Reply(joined.status());
-                              });
-  });
-  OnSession(&communicators_, &J::RequestLeave, [services](auto* call, const Services::SessionPtr& session) {
-    call->Reply(services->Leave(session, call->request));
-  });
-  OnSession(&communicators_, &J::RequestAbort, [services](auto* call, const Services::SessionPtr& session) {
-    call->Reply(services->Abort(session, call->request));
-  });
+  OnSession(&communicators_, &J::RequestJoin,
+            [services](auto* call, const Services::SessionPtr& session) {
+              auto join_id = std::make_shared<uint64_t>(0);
+              // Set first: the call may be gone when Join returns.
+              call->on_cancel = [services, join_id] { services->Withdraw(*join_id); };
+              *join_id = services->Join(
+                  session, call->request, /*daemon_posts=*/true,
+                  [call](const absl::StatusOr<Joined>& joined, const v1::JoinResponse& response) {
+                    if (joined.ok()) call->response = response;
+                    call->Reply(joined.status());
+                  });
+            });
+  OnSession(&communicators_, &J::RequestLeave,
+            [services](auto* call, const Services::SessionPtr& session) {
+              call->Reply(services->Leave(session, call->request));
+            });
+  OnSession(&communicators_, &J::RequestAbort,
+            [services](auto* call, const Services::SessionPtr& session) {
+              call->Reply(services->Abort(session, call->request));
+            });
 
-  OnSession(&collectives_, &C::RequestSubmit, [services](auto* call, const Services::SessionPtr& session) {
-    auto submitted = services->Submit(session, call->request);
-    if (submitted.ok()) call->response = *submitted;
-    call->Reply(submitted.status());
-  });
-  OnSession(&collectives_, &C::RequestWait, [services](auto* call, const Services::SessionPtr& session) {
-    auto cancel = std::make_shared<Services::CancelWait>();
-    call->on_cancel = [call, cancel] {
-      if (*cancel && (*cancel)()) call->Reply(absl::CancelledError("the wait was given up"));
-    };
-    auto waiting =
-        services->Wait(session, call->request, [call](const absl::Status& outcome) { call->Reply(outcome); });
-    if (waiting.ok()) {
-      *cancel = *std::move(waiting);
-    } else {
-      call->Reply(waiting.status());
-    }
-  });
+  OnSession(&collectives_, &C::RequestSubmit,
+            [services](auto* call, const Services::SessionPtr& session) {
+              auto submitted = services->Submit(session, call->request);
+              if (submitted.ok()) call->response = *submitted;
+              call->Reply(submitted.status());
+            });
+  OnSession(
+      &collectives_, &C::RequestWait, [services](auto* call, const Services::SessionPtr& session) {
+        auto cancel = std::make_shared<Services::CancelWait>();
+        call->on_cancel = [call, cancel] {
+          if (*cancel && (*cancel)()) call->Reply(absl::CancelledError("the wait was given up"));
+        };
+        auto waiting = services->Wait(
+            session, call->request, [call](const absl::Status& outcome) { call->Reply(outcome); });
+        if (waiting.ok()) {
+          *cancel = *std::move(waiting);
+        } else {
+          call->Reply(waiting.status());
+        }
+      });
 
-  OnPeer(&admin_, &A::RequestGetStatus,
-         [services](const Peer& peer, const v1::GetStatusRequest&, v1::GetStatusResponse* response) {
-           *response = services->GetStatus(peer);
-           return absl::OkStatus();
-         });
+  OnPeer(
+      &admin_, &A::RequestGetStatus,
+      [services](const Peer& peer, const v1::GetStatusRequest&, v1::GetStatusResponse* response) {
+        *response = services->GetStatus(peer);
+        return absl::OkStatus();
+      });
   OnPeer(&admin_, &A::RequestListSessions,
-         [services](const Peer& peer, const v1::ListSessionsRequest&, v1::ListSessionsResponse* response) {
+         [services](const Peer& peer, const v1::ListSessionsRequest&,
+                    v1::ListSessionsResponse* response) {
            *response = services->ListSessions(peer);
            return absl::OkStatus();
          });
@@ -409,8 +430,9 @@ void Server::ExpectAll() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const std::string& path, uint32_t mode,
-                                                              EventLoop* loop, Services* services) {
+absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const std::string& path,
+                                                              uint32_t mode, EventLoop* loop,
+                                                              Services* services) {
   UnixListener::Options options;
   options.mode = mode;
   SHUNT_ASSIGN_OR_RETURN(UnixListener listener, UnixListener::Listen(path, options));

@@ -1,6 +1,6 @@
-// The gRPC socket. Accepted here, because gRPC does not tell who is at the other end of a Unix socket; each
-// connection is then handed to gRPC. One thread runs all calls: no handler blocks, and a call that waits
-// (Join, Wait) is only a record.
+// The gRPC socket. Accepted here, because gRPC does not tell who is at the other end of a Unix
+// socket; each connection is then handed to gRPC. One thread runs all calls: no handler blocks, and
+// a call that waits (Join, Wait) is only a record.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,10 @@ namespace shunt::daemon {
 class GrpcServer {
  public:
   // Listens. `loop` and `services` outlive it.
-  static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(const std::string& path, uint32_t mode, EventLoop* loop,
-                                                           Services* services);
-  // Ends calls that wait with CANCELLED, joins the thread. Not on the loop's thread, which must be running.
+  static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(const std::string& path, uint32_t mode,
+                                                           EventLoop* loop, Services* services);
+  // Ends calls that wait with CANCELLED, joins the thread. Not on the loop's thread, which must be
+  // running.
   virtual ~GrpcServer() = default;
 
  protected:

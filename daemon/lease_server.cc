@@ -86,9 +86,10 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
     CloseSoon();
   }
   void CloseSoon() {
-    server_->loop_->Post([server = server_, alive = std::weak_ptr<char>(server_->alive_), id = id_] {
-      if (alive.lock() != nullptr) server->Close(id);
-    });
+    server_->loop_->Post(
+        [server = server_, alive = std::weak_ptr<char>(server_->alive_), id = id_] {
+          if (alive.lock() != nullptr) server->Close(id);
+        });
   }
 
   void OnReady() {
@@ -101,8 +102,9 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
       absl::StatusOr<Received> received = RecvWithFds(fd_.get(), buffer);
       if (!received.ok() || received->closed) {
         if (absl::IsInvalidArgument(received.status())) {
-          LogWarn("lease connection broken", {{"pid", peer_.pid}, {"uid", peer_.uid},
-                                              {"error", received.status().ToString()}});
+          LogWarn(
+              "lease connection broken",
+              {{"pid", peer_.pid}, {"uid", peer_.uid}, {"error", received.status().ToString()}});
         }
         server_->Close(id_);
         return;
@@ -111,8 +113,9 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
       v1::LeaseRequest request;
       if (!request.ParseFromArray(buffer, static_cast<int>(received->bytes))) {
         Answer(0, absl::InvalidArgumentError("the packet is not a LeaseRequest"));
-        LogWarn("lease connection broken",
-                {{"pid", peer_.pid}, {"uid", peer_.uid}, {"error", "a packet is not a LeaseRequest"}});
+        LogWarn(
+            "lease connection broken",
+            {{"pid", peer_.pid}, {"uid", peer_.uid}, {"error", "a packet is not a LeaseRequest"}});
         server_->Close(id_);
         return;
       }
@@ -144,7 +147,8 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
     return true;
   }
 
-  void Answer(uint64_t id, const absl::Status& status, v1::LeaseReply reply = {}, std::span<const int> fds = {}) {
+  void Answer(uint64_t id, const absl::Status& status, v1::LeaseReply reply = {},
+              std::span<const int> fds = {}) {
     reply.set_id(id);
     reply.set_code(static_cast<int32_t>(status.code()));
     if (!status.ok()) reply.set_message(std::string(status.message()));
@@ -166,16 +170,19 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
     const Request kind = request.request_case();
     if (kind == Request::kAttach || kind == Request::kOpenSession) {
       if (session_ != nullptr) {
-        Answer(id, absl::AlreadyExistsError(absl::StrCat("this connection is session ", session_->id, " already")));
+        Answer(id, absl::AlreadyExistsError(
+                       absl::StrCat("this connection is session ", session_->id, " already")));
         return true;
       }
       if (kind == Request::kAttach) {
-        absl::StatusOr<Services::SessionPtr> session = services.Attach(peer_, request.attach(), EndClosure());
+        absl::StatusOr<Services::SessionPtr> session =
+            services.Attach(peer_, request.attach(), EndClosure());
         if (session.ok()) session_ = *session;
         Answer(id, session.status());
         return true;
       }
-      absl::StatusOr<OpenedSession> opened = services.OpenSession(peer_, request.open_session(), /*on_lease=*/true);
+      absl::StatusOr<OpenedSession> opened =
+          services.OpenSession(peer_, request.open_session(), /*on_lease=*/true);
       if (!opened.ok()) {
         Answer(id, opened.status());
         return true;
@@ -189,7 +196,8 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
       return true;
     }
     if (session_ == nullptr) {
-      Answer(id, absl::FailedPreconditionError("no session yet: the first packet is Attach or OpenSession"));
+      Answer(id, absl::FailedPreconditionError(
+                     "no session yet: the first packet is Attach or OpenSession"));
       return true;
     }
     switch (kind) {
@@ -264,16 +272,20 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
   std::deque<Unsent> unsent_;
 };
 
-absl::StatusOr<std::unique_ptr<LeaseServer>> LeaseServer::Start(const std::string& path, uint32_t mode,
-                                                                size_t connections_max, EventLoop* loop,
+absl::StatusOr<std::unique_ptr<LeaseServer>> LeaseServer::Start(const std::string& path,
+                                                                uint32_t mode,
+                                                                size_t connections_max,
+                                                                EventLoop* loop,
                                                                 Services* services) {
   UnixListener::Options options;
   options.type = SocketType::kSeqPacket;
   options.mode = mode;
   SHUNT_ASSIGN_OR_RETURN(UnixListener listener, UnixListener::Listen(path, options));
-  std::unique_ptr<LeaseServer> server(new LeaseServer(std::move(listener), connections_max, loop, services));
-  SHUNT_ASSIGN_OR_RETURN(server->watch_, loop->Watch(server->listener_.fd(), EPOLLIN,
-                                                     [s = server.get()](uint32_t) { s->Accept(); }));
+  std::unique_ptr<LeaseServer> server(
+      new LeaseServer(std::move(listener), connections_max, loop, services));
+  SHUNT_ASSIGN_OR_RETURN(
+      server->watch_,
+      loop->Watch(server->listener_.fd(), EPOLLIN, [s = server.get()](uint32_t) { s->Accept(); }));
   return server;
 }
 

@@ -1,5 +1,6 @@
-// The lease socket: SOCK_SEQPACKET, one packet is one LeaseRequest or LeaseReply, descriptors ride along.
-// A connection is a session: it ends when the connection closes. Runs on the event loop's thread.
+// The lease socket: SOCK_SEQPACKET, one packet is one LeaseRequest or LeaseReply, descriptors ride
+// along. A connection is a session: it ends when the connection closes. Runs on the event loop's
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,10 @@ class LeaseServer {
   class Connection;
 
   LeaseServer(UnixListener listener, size_t connections_max, EventLoop* loop, Services* services)
-      : listener_(std::move(listener)), connections_max_(connections_max), loop_(loop), services_(services) {}
+      : listener_(std::move(listener)),
+        connections_max_(connections_max),
+        loop_(loop),
+        services_(services) {}
   void Accept();
   void Close(uint64_t connection);
 

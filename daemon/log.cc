@@ -13,16 +13,22 @@ bool g_json = false;  // written before any thread starts
 
 spdlog::level::level_enum ToSpdlog(LogLevel level) {
   switch (level) {
-    case LogLevel::kTrace: return spdlog::level::trace;
-    case LogLevel::kDebug: return spdlog::level::debug;
-    case LogLevel::kInfo: return spdlog::level::info;
-    case LogLevel::kWarn: return spdlog::level::warn;
-    case LogLevel::kError: return spdlog::level::err;
+    case LogLevel::kTrace:
+      return spdlog::level::trace;
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarn:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
   }
   return spdlog::level::info;
 }
 
-// Names and reasons come from clients: nothing in them may end the line or the quotes, or reach a terminal.
+// Names and reasons come from clients: nothing in them may end the line or the quotes, or reach a
+// terminal.
 void AppendQuoted(std::string* line, std::string_view text) {
   static constexpr char kHex[] = "0123456789abcdef";
   line->push_back('"');
@@ -47,7 +53,8 @@ void AppendQuoted(std::string* line, std::string_view text) {
 bool Plain(std::string_view text) {
   if (text.empty()) return false;
   for (const char c : text) {
-    if (c <= ' ' || c == '"' || c == '=' || c == '\\' || static_cast<unsigned char>(c) >= 0x7f) return false;
+    if (c <= ' ' || c == '"' || c == '=' || c == '\\' || static_cast<unsigned char>(c) >= 0x7f)
+      return false;
   }
   return true;
 }
@@ -56,7 +63,8 @@ bool Plain(std::string_view text) {
 
 void InitLog(std::string_view level, std::string_view format) {
   g_json = format == "json";
-  auto logger = std::make_shared<spdlog::logger>("shuntd", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  auto logger =
+      std::make_shared<spdlog::logger>("shuntd", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger->set_level(spdlog::level::from_str(std::string(level == "warn" ? "warning" : level)));
   logger->flush_on(spdlog::level::trace);
   logger->set_pattern(g_json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%fZ","level":"%l",%v})"
@@ -65,9 +73,12 @@ void InitLog(std::string_view level, std::string_view format) {
   spdlog::set_default_logger(std::move(logger));
 }
 
-bool LogEnabled(LogLevel level) { return spdlog::default_logger_raw()->should_log(ToSpdlog(level)); }
+bool LogEnabled(LogLevel level) {
+  return spdlog::default_logger_raw()->should_log(ToSpdlog(level));
+}
 
-std::string FormatLogLine(bool json, std::string_view event, std::initializer_list<LogField> fields) {
+std::string FormatLogLine(bool json, std::string_view event,
+                          std::initializer_list<LogField> fields) {
   std::string line;
   if (json) {
     line = "\"event\":";
@@ -101,7 +112,8 @@ std::string FormatLogLine(bool json, std::string_view event, std::initializer_li
 void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
   if (!LogEnabled(level)) return;
   const std::string line = FormatLogLine(g_json, event, fields);
-  spdlog::default_logger_raw()->log(ToSpdlog(level), spdlog::string_view_t(line.data(), line.size()));
+  spdlog::default_logger_raw()->log(ToSpdlog(level),
+                                    spdlog::string_view_t(line.data(), line.size()));
 }
 
 }  // namespace shunt::daemon

@@ -16,8 +16,8 @@ struct LogField {
   LogField(const char* key, const std::string& value) : LogField(key, std::string_view(value)) {}
   LogField(const char* key, const char* value) : LogField(key, std::string_view(value)) {}
   template <typename T>
-    requires std::is_arithmetic_v<T>
-  LogField(const char* key, T value) : key(key), text(std::to_string(value)), quoted(false) {}
+  requires std::is_arithmetic_v<T> LogField(const char* key, T value)
+      : key(key), text(std::to_string(value)), quoted(false) {}
 
   const char* key;
   std::string text;
@@ -41,6 +41,7 @@ inline void LogError(std::string_view event, std::initializer_list<LogField> fie
 }
 
 // The line without time and level: what Log writes, for tests.
-std::string FormatLogLine(bool json, std::string_view event, std::initializer_list<LogField> fields);
+std::string FormatLogLine(bool json, std::string_view event,
+                          std::initializer_list<LogField> fields);
 
 }  // namespace shunt::daemon

@@ -1,8 +1,8 @@
 // shuntd: reads the configuration, runs the daemon until a signal asks it to stop.
-#include <CLI/CLI.hpp>
 #include <pthread.h>
 #include <signal.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -32,7 +32,8 @@ int main(int argc, char** argv) {
   std::string config_file;
   bool check = false;
   app.add_option("--config", config_file, "configuration file (TOML); flags override it");
-  app.add_flag("--check-config", check, "read the configuration, say what is wrong with it, and exit");
+  app.add_flag("--check-config", check,
+               "read the configuration, say what is wrong with it, and exit");
   app.set_version_flag("--version", absl::StrCat("shuntd ", shunt::daemon::kVersion));
   std::map<std::string, std::string> flags;
   for (const ConfigKey& key : shunt::daemon::ConfigKeys()) {
@@ -52,7 +53,8 @@ int main(int argc, char** argv) {
   for (const ConfigKey& key : shunt::daemon::ConfigKeys()) {
     const std::string flag = absl::StrCat("--", absl::StrReplaceAll(key.name, {{"_", "-"}}));
     if (app.count(flag) == 0) continue;
-    if (absl::Status status = shunt::daemon::ApplyFlag(key, flags[key.name], &config); !status.ok()) {
+    if (absl::Status status = shunt::daemon::ApplyFlag(key, flags[key.name], &config);
+        !status.ok()) {
       return Fail(status);
     }
   }
@@ -71,7 +73,8 @@ int main(int argc, char** argv) {
   sigaddset(&signals, SIGINT);
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 
-  absl::StatusOr<std::unique_ptr<shunt::daemon::Daemon>> daemon = shunt::daemon::Daemon::Start(config);
+  absl::StatusOr<std::unique_ptr<shunt::daemon::Daemon>> daemon =
+      shunt::daemon::Daemon::Start(config);
   if (!daemon.ok()) return Fail(daemon.status());
   int signal = 0;
   sigwait(&signals, &signal);

@@ -26,8 +26,8 @@ absl::Status Services::FreeRegion(const SessionPtr& session, const v1::FreeRegio
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<memory::Region>> Services::MapRegion(const SessionPtr& session,
-                                                                    const v1::MapRegionRequest& request) {
+absl::StatusOr<std::shared_ptr<memory::Region>> Services::MapRegion(
+    const SessionPtr& session, const v1::MapRegionRequest& request) {
   std::shared_ptr<memory::Region> region = context_.regions->FindAny(request.region_id());
   bool allowed = region != nullptr && region->owner().session == session->id;
   if (region != nullptr && !allowed) {
@@ -48,7 +48,8 @@ absl::StatusOr<std::shared_ptr<memory::Region>> Services::MapRegion(const Sessio
                                             ": neither this session nor a fellow member of its "
                                             "communicators has such a region"));
   }
-  if (region->owner().session != session->id) context_.regions->RecordMapping(region->id(), session->id);
+  if (region->owner().session != session->id)
+    context_.regions->RecordMapping(region->id(), session->id);
   return region;
 }
 

@@ -1,9 +1,10 @@
 // The worker threads: they poll the sessions' rings and serve operations.
 //
-// All workers are alike. One at a time is the poller: it watches the rings, spinning a bounded time on those
-// that were busy just now and sleeping on the doorbells of the others. What it finds it serves itself, so
-// that a small operation costs no hand-off; when there is more to do, or when an operation moves much, it
-// wakes another worker, which becomes the poller meanwhile. With nothing to do all of them sleep.
+// All workers are alike. One at a time is the poller: it watches the rings, spinning a bounded time
+// on those that were busy just now and sleeping on the doorbells of the others. What it finds it
+// serves itself, so that a small operation costs no hand-off; when there is more to do, or when an
+// operation moves much, it wakes another worker, which becomes the poller meanwhile. With nothing
+// to do all of them sleep.
 #pragma once
 
 #include <condition_variable>
@@ -35,7 +36,8 @@ class Scheduler {
     std::function<bool()> may_spin;
   };
   // A submission of a session, checked by nobody yet. Called by the poller, one at a time.
-  using OnSubmission = std::function<void(const std::shared_ptr<Session>&, const ring::Submission&)>;
+  using OnSubmission =
+      std::function<void(const std::shared_ptr<Session>&, const ring::Submission&)>;
   // The session's ring is corrupt. Called by the poller; must not call back.
   using OnBroken = std::function<void(const std::shared_ptr<Session>&, const absl::Status&)>;
 

@@ -60,7 +60,8 @@ class Services {
                                             bool on_lease);
   absl::StatusOr<SessionPtr> Authenticate(const std::string& token, uint32_t uid) const;
   // Marks it as held by a lease connection, which `on_end` closes.
-  absl::StatusOr<SessionPtr> Attach(const Peer& peer, const v1::Attach& request, std::function<void()> on_end);
+  absl::StatusOr<SessionPtr> Attach(const Peer& peer, const v1::Attach& request,
+                                    std::function<void()> on_end);
   void SetOnEnd(Session& session, std::function<void()> on_end);
   // Its lease connection has closed: ends it, having found out whether its process died.
   void LeaseClosed(const SessionPtr& session);
@@ -68,8 +69,8 @@ class Services {
   void EndSession(const SessionPtr& session, bool died, std::string_view why);
 
   // memory_service.cc
-  absl::StatusOr<std::shared_ptr<memory::Region>> AllocateRegion(const SessionPtr& session,
-                                                                 const v1::AllocateRegionRequest& request);
+  absl::StatusOr<std::shared_ptr<memory::Region>> AllocateRegion(
+      const SessionPtr& session, const v1::AllocateRegionRequest& request);
   absl::Status FreeRegion(const SessionPtr& session, const v1::FreeRegionRequest& request);
   // Own, or of a fellow member of a communicator.
   absl::StatusOr<std::shared_ptr<memory::Region>> MapRegion(const SessionPtr& session,
@@ -79,14 +80,17 @@ class Services {
   // communicator_service.cc
   using JoinReply = std::function<void(const absl::StatusOr<Joined>&, const v1::JoinResponse&)>;
   // For CommunicatorTable::Withdraw, or 0.
-  uint64_t Join(const SessionPtr& session, const v1::JoinRequest& request, bool daemon_posts, JoinReply reply);
+  uint64_t Join(const SessionPtr& session, const v1::JoinRequest& request, bool daemon_posts,
+                JoinReply reply);
   void Withdraw(uint64_t join_id) { context_.communicators->Withdraw(join_id); }
   absl::Status Leave(const SessionPtr& session, const v1::LeaveRequest& request);
   absl::Status Abort(const SessionPtr& session, const v1::AbortRequest& request);
-  absl::Status Watch(const SessionPtr& session, const v1::WatchOperation& request, UniqueFd eventfd);
+  absl::Status Watch(const SessionPtr& session, const v1::WatchOperation& request,
+                     UniqueFd eventfd);
 
   // collective_service.cc
-  absl::StatusOr<v1::SubmitResponse> Submit(const SessionPtr& session, const v1::SubmitRequest& request);
+  absl::StatusOr<v1::SubmitResponse> Submit(const SessionPtr& session,
+                                            const v1::SubmitRequest& request);
   // `done` is called once, unless the returned function is called first and gives true.
   using CancelWait = std::function<bool()>;
   absl::StatusOr<CancelWait> Wait(const SessionPtr& session, const v1::WaitRequest& request,

@@ -45,7 +45,8 @@ void Session::Complete(uint64_t ring_token, absl::StatusCode code) {
   if (!ring.valid() || ended.load(std::memory_order_acquire)) return;
   if (!ring.Complete(ring_token, static_cast<int32_t>(code))) {
     // Its own completions are lost, nobody else's; once is enough to say so.
-    if (LogEnabled(LogLevel::kDebug)) Log(LogLevel::kDebug, "completion ring overrun", {{"session", id}});
+    if (LogEnabled(LogLevel::kDebug))
+      Log(LogLevel::kDebug, "completion ring overrun", {{"session", id}});
   }
 }
 

@@ -1,5 +1,5 @@
-// A session: a client process's lease. What it is and what it holds; who may touch what is said at each
-// member.
+// A session: a client process's lease. What it is and what it holds; who may touch what is said at
+// each member.
 #pragma once
 
 #include <array>
@@ -78,19 +78,22 @@ class Session {
 
   memory::Owner owner() const { return {id, peer.uid}; }
 
-  // Set once, when it ends: whoever sees it after taking the lock of a table adds nothing for it any more.
+  // Set once, when it ends: whoever sees it after taking the lock of a table adds nothing for it
+  // any more.
   std::atomic<bool> ended = false;
   // A lease connection holds it.
   std::atomic<bool> attached = false;
 
-  // Rings. Set before the session is visible to other threads; `ring.Pop` and sleeping are the scheduler's.
+  // Rings. Set before the session is visible to other threads; `ring.Pop` and sleeping are the
+  // scheduler's.
   Mapping ring_memory;
   UniqueFd doorbell;
   ring::RingServer ring;
   void Complete(uint64_t ring_token, absl::StatusCode code);
   void RegionFreed();
 
-  // Of the services: watches the process; memory that is no region; under `mutex`, called once it has ended.
+  // Of the services: watches the process; memory that is no region; under `mutex`, called once it
+  // has ended.
   UniqueFd pidfd;
   EventLoop::WatchId pid_watch = 0;  // under `mutex`
   uint64_t charged_bytes = 0;

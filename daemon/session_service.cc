@@ -28,18 +28,22 @@ absl::Status Services::CheckNotStopping() const {
   return absl::UnavailableError("shuntd is stopping and begins nothing new");
 }
 
-absl::StatusOr<OpenedSession> Services::OpenSession(const Peer& peer, const v1::OpenSessionRequest& request,
+absl::StatusOr<OpenedSession> Services::OpenSession(const Peer& peer,
+                                                    const v1::OpenSessionRequest& request,
                                                     bool on_lease) {
   SHUNT_RETURN_IF_ERROR(CheckNotStopping());
-  if (request.ring_entries() != 0) SHUNT_RETURN_IF_ERROR(ring::CheckEntries(request.ring_entries()));
+  if (request.ring_entries() != 0)
+    SHUNT_RETURN_IF_ERROR(ring::CheckEntries(request.ring_entries()));
   if (!on_lease && peer.pidfd == nullptr) {
     return absl::FailedPreconditionError(
-        "this kernel does not tell who is at the other end of the gRPC socket: open the session on the lease "
+        "this kernel does not tell who is at the other end of the gRPC socket: open the session on "
+        "the lease "
         "socket");
   }
   if (!on_lease && request.ring_entries() != 0) {
     return absl::InvalidArgumentError(
-        "ring_entries: rings need a descriptor, which gRPC cannot carry; open the session on the lease socket");
+        "ring_entries: rings need a descriptor, which gRPC cannot carry; open the session on the "
+        "lease socket");
   }
   OpenedSession opened;
   SHUNT_ASSIGN_OR_RETURN(opened.session, context_.sessions->Open(peer, request.name()));
@@ -62,16 +66,19 @@ absl::StatusOr<OpenedSession> Services::OpenSession(const Peer& peer, const v1::
   if (absl::Status status = set_up(); !status.ok()) {
     session.ended.store(true);
     context_.sessions->Remove(session);
-    if (session.charged_bytes != 0) context_.regions->Release(session.owner(), session.charged_bytes);
+    if (session.charged_bytes != 0)
+      context_.regions->Release(session.owner(), session.charged_bytes);
     return status;
   }
   context_.sessions->Publish(opened.session);
   if (session.pidfd.valid()) {
     std::lock_guard lock(session.mutex);
-    const absl::StatusOr<EventLoop::WatchId> watch = context_.loop->Watch(
-        session.pidfd.get(), EPOLLIN, [this, weak = std::weak_ptr<Session>(opened.session)](uint32_t) {
-          if (const SessionPtr session = weak.lock()) EndSession(session, /*died=*/true, "its process ended");
-        });
+    const absl::StatusOr<EventLoop::WatchId> watch =
+        context_.loop->Watch(session.pidfd.get(), EPOLLIN,
+                             [this, weak = std::weak_ptr<Session>(opened.session)](uint32_t) {
+                               if (const SessionPtr session = weak.lock())
+                                 EndSession(session, /*died=*/true, "its process ended");
+                             });
     if (watch.ok()) session.pid_watch = *watch;
   }
   opened.response.set_session_id(session.id);
@@ -81,13 +88,17 @@ absl::StatusOr<OpenedSession> Services::OpenSession(const Peer& peer, const v1::
   opened.response.set_ring_entries(request.ring_entries());
   opened.response.set_memory_quota_bytes(context_.regions->quotas().session_bytes);
   if (LogEnabled(LogLevel::kInfo)) {
-    LogInfo("session opened", {{"session", session.id}, {"pid", peer.pid}, {"uid", peer.uid},
-                               {"name", session.name}, {"client", Utf8Prefix(request.client_version(), 32)}});
+    LogInfo("session opened", {{"session", session.id},
+                               {"pid", peer.pid},
+                               {"uid", peer.uid},
+                               {"name", session.name},
+                               {"client", Utf8Prefix(request.client_version(), 32)}});
   }
   return opened;
 }
 
-absl::StatusOr<Services::SessionPtr> Services::Authenticate(const std::string& token, uint32_t uid) const {
+absl::StatusOr<Services::SessionPtr> Services::Authenticate(const std::string& token,
+                                                            uint32_t uid) const {
   return context_.sessions->FindByToken(token, uid);
 }
 
@@ -147,12 +158,15 @@ void Services::EndSession(const SessionPtr& session, bool died, std::string_view
     operation->Finish(absl::CancelledError("the session has ended"));
   }
   const std::vector<uint64_t> mapped_by = context_.regions->FreeAll(session->owner());
-  if (session->charged_bytes != 0) context_.regions->Release(session->owner(), session->charged_bytes);
+  if (session->charged_bytes != 0)
+    context_.regions->Release(session->owner(), session->charged_bytes);
   for (const uint64_t id : mapped_by) {
     if (const SessionPtr other = context_.sessions->Find(id)) other->RegionFreed();
   }
   if (LogEnabled(LogLevel::kInfo)) {
-    LogInfo("session ended", {{"session", session->id}, {"pid", session->peer.pid}, {"died", died ? 1 : 0},
+    LogInfo("session ended", {{"session", session->id},
+                              {"pid", session->peer.pid},
+                              {"died", died ? 1 : 0},
                               {"why", why}});
   }
   if (on_end) on_end();

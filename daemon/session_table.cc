@@ -54,7 +54,8 @@ uint64_t SessionTable::TokenHash(std::string_view token) const {
   return absl::HashOf(hash_key_, absl::string_view(token.data(), token.size()));
 }
 
-absl::StatusOr<std::shared_ptr<Session>> SessionTable::Open(const Peer& peer, std::string_view name) {
+absl::StatusOr<std::shared_ptr<Session>> SessionTable::Open(const Peer& peer,
+                                                            std::string_view name) {
   std::string kept = Utf8Prefix(name, kNameBytesMax);
   std::lock_guard lock(mutex_);
   if (static_cast<int64_t>(open_) >= limits_.sessions) {
@@ -63,8 +64,9 @@ absl::StatusOr<std::shared_ptr<Session>> SessionTable::Open(const Peer& peer, st
   }
   int64_t& of_tenant = open_by_tenant_[peer.uid];
   if (of_tenant >= limits_.sessions_per_tenant) {
-    return absl::ResourceExhaustedError(absl::StrCat("max_sessions_per_tenant: user ", peer.uid, " has ",
-                                                     limits_.sessions_per_tenant, " sessions open already"));
+    return absl::ResourceExhaustedError(absl::StrCat("max_sessions_per_tenant: user ", peer.uid,
+                                                     " has ", limits_.sessions_per_tenant,
+                                                     " sessions open already"));
   }
   ++of_tenant;
   ++open_;
@@ -84,10 +86,12 @@ absl::StatusOr<std::shared_ptr<Session>> SessionTable::FindByToken(std::string_v
   std::lock_guard lock(mutex_);
   const auto [first, last] = by_token_.equal_range(hash);
   for (auto it = first; it != last; ++it) {
-    if (EqualInConstantTime(token, it->second->token) && it->second->peer.uid == uid) return it->second;
+    if (EqualInConstantTime(token, it->second->token) && it->second->peer.uid == uid)
+      return it->second;
   }
   return absl::PermissionDeniedError(
-      "token: no open session of this user has it; open a session first (it ends with the process that "
+      "token: no open session of this user has it; open a session first (it ends with the process "
+      "that "
       "opened it)");
 }
 

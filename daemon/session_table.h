@@ -22,8 +22,8 @@ class SessionTable {
   };
   explicit SessionTable(Limits limits);
 
-  // A new session with an id that was never used and a fresh token. RESOURCE_EXHAUSTED names the limit. It
-  // is not found before Publish; Remove undoes either.
+  // A new session with an id that was never used and a fresh token. RESOURCE_EXHAUSTED names the
+  // limit. It is not found before Publish; Remove undoes either.
   absl::StatusOr<std::shared_ptr<Session>> Open(const Peer& peer, std::string_view name);
   void Publish(const std::shared_ptr<Session>& session);
 

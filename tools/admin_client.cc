@@ -21,24 +21,28 @@ struct AdminClient::Impl {
   std::unique_ptr<v1::Admin::Stub> stub;
 
   template <typename Request, typename Response>
-  absl::StatusOr<Response> Ask(grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*, const Request&, Response*)) {
+  absl::StatusOr<Response> Ask(grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*,
+                                                                       const Request&, Response*)) {
     // A plain connection first: its errors are clearer than gRPC's.
     if (absl::StatusOr<UniqueFd> probe = ConnectUnix(socket, SocketType::kStream); !probe.ok()) {
       const bool denied = absl::IsPermissionDenied(probe.status());
       return absl::Status(
           probe.status().code(),
-          absl::StrCat("no daemon answers at ", socket, " (", probe.status().message(), ").\n",
-                       denied ? "Run as a user that may write to the socket, or widen the daemon's socket_mode."
-                              : "Start it with \"shuntd --socket PATH\" or \"systemctl start shuntd\", or name "
-                                "another socket with --socket or $SHUNT_SOCKET."));
+          absl::StrCat(
+              "no daemon answers at ", socket, " (", probe.status().message(), ").\n",
+              denied
+                  ? "Run as a user that may write to the socket, or widen the daemon's socket_mode."
+                  : "Start it with \"shuntd --socket PATH\" or \"systemctl start shuntd\", or name "
+                    "another socket with --socket or $SHUNT_SOCKET."));
     }
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kTimeout);
     Response response;
     const grpc::Status status = (stub.get()->*method)(&context, Request(), &response);
     if (status.ok()) return response;
-    return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                        absl::StrCat("the daemon at ", socket, " did not answer: ", status.error_message()));
+    return absl::Status(
+        static_cast<absl::StatusCode>(status.error_code()),
+        absl::StrCat("the daemon at ", socket, " did not answer: ", status.error_message()));
   }
 };
 
@@ -50,7 +54,9 @@ AdminClient::AdminClient(const std::string& socket) : impl_(std::make_unique<Imp
 
 AdminClient::~AdminClient() = default;
 
-absl::StatusOr<v1::GetStatusResponse> AdminClient::Status() { return impl_->Ask(&v1::Admin::Stub::GetStatus); }
+absl::StatusOr<v1::GetStatusResponse> AdminClient::Status() {
+  return impl_->Ask(&v1::Admin::Stub::GetStatus);
+}
 
 absl::StatusOr<v1::ListSessionsResponse> AdminClient::Sessions() {
   return impl_->Ask(&v1::Admin::Stub::ListSessions);
@@ -60,6 +66,8 @@ absl::StatusOr<v1::ListCommunicatorsResponse> AdminClient::Communicators() {
   return impl_->Ask(&v1::Admin::Stub::ListCommunicators);
 }
 
-absl::StatusOr<v1::GetTopologyResponse> AdminClient::Topology() { return impl_->Ask(&v1::Admin::Stub::GetTopology); }
+absl::StatusOr<v1::GetTopologyResponse> AdminClient::Topology() {
+  return impl_->Ask(&v1::Admin::Stub::GetTopology);
+}
 
 }  // namespace shunt::tools

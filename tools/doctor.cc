@@ -47,7 +47,8 @@ Check SocketFile(const char* name, const std::string& path) {
 
 Check LeaseSocket(const std::string& path) {
   Check check{"lease socket accepts", Result::kOk, path, ""};
-  const absl::StatusOr<UniqueFd> fd = ConnectUnix(path, SocketType::kSeqPacket, std::chrono::seconds(5));
+  const absl::StatusOr<UniqueFd> fd =
+      ConnectUnix(path, SocketType::kSeqPacket, std::chrono::seconds(5));
   if (!fd.ok()) {
     check.result = Result::kFailed;
     check.seen = std::string(fd.status().message());
@@ -68,14 +69,16 @@ Check MemoryFiles() {
 }
 
 Check PeerPidfd() {
-  Check check{"peer's pidfd", Result::kOk, "the kernel names the process at a socket's other end", ""};
+  Check check{"peer's pidfd", Result::kOk, "the kernel names the process at a socket's other end",
+              ""};
   const auto pair = MakeSocketPair(SocketType::kStream);
   int fd = -1;
   socklen_t length = sizeof(fd);
   if (!pair.ok() || ::getsockopt(pair->first.get(), SOL_SOCKET, SO_PEERPIDFD, &fd, &length) != 0) {
     check.result = Result::kWarning;
     check.seen = "SO_PEERPIDFD is not there (Linux 6.5)";
-    check.advice = "fine on the host; across PID namespaces a death is seen by the closed lease socket only";
+    check.advice =
+        "fine on the host; across PID namespaces a death is seen by the closed lease socket only";
   } else {
     ::close(fd);
   }
@@ -85,10 +88,12 @@ Check PeerPidfd() {
 Check Descriptors() {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
-  Check check{"descriptor limit", Result::kOk, absl::StrCat(limit.rlim_cur, " (hard ", limit.rlim_max, ")"), ""};
+  Check check{"descriptor limit", Result::kOk,
+              absl::StrCat(limit.rlim_cur, " (hard ", limit.rlim_max, ")"), ""};
   if (limit.rlim_max < 4096) {
     check.result = Result::kWarning;
-    check.advice = "a session takes some 5 descriptors in the daemon, a region 1: raise LimitNOFILE";
+    check.advice =
+        "a session takes some 5 descriptors in the daemon, a region 1: raise LimitNOFILE";
   }
   return check;
 }
@@ -97,10 +102,11 @@ Check Memory(const v1::GetStatusResponse& status) {
   struct sysinfo info {};
   ::sysinfo(&info);
   const uint64_t total = static_cast<uint64_t>(info.totalram) * info.mem_unit;
-  Check check{"memory limit", Result::kOk,
-              absl::StrCat(SizeText(status.region_bytes()), " of ", SizeText(status.memory_limit_bytes()),
-                           " in use; the machine has ", SizeText(total)),
-              ""};
+  Check check{
+      "memory limit", Result::kOk,
+      absl::StrCat(SizeText(status.region_bytes()), " of ", SizeText(status.memory_limit_bytes()),
+                   " in use; the machine has ", SizeText(total)),
+      ""};
   if (status.memory_limit_bytes() > total) {
     check.result = Result::kWarning;
     check.advice = "memory_total is more than the machine has";
@@ -125,7 +131,8 @@ Check HugePages() {
 Check Kernel() {
   utsname name{};
   ::uname(&name);
-  return {"kernel", Result::kOk, absl::StrCat(name.sysname, " ", name.release, " ", name.machine), ""};
+  return {"kernel", Result::kOk, absl::StrCat(name.sysname, " ", name.release, " ", name.machine),
+          ""};
 }
 
 }  // namespace
@@ -137,8 +144,9 @@ std::vector<Check> Diagnose(AdminClient* client, const std::string& socket) {
   checks.push_back(LeaseSocket(socket + ".lease"));
   const absl::StatusOr<v1::GetStatusResponse> status = client->Status();
   if (status.ok()) {
-    checks.push_back({"daemon answers", Result::kOk,
-                      absl::StrCat("pid ", status->pid(), ", up ", AgeText(status->uptime_seconds())), ""});
+    checks.push_back(
+        {"daemon answers", Result::kOk,
+         absl::StrCat("pid ", status->pid(), ", up ", AgeText(status->uptime_seconds())), ""});
     Check version{"version", Result::kOk, status->version(), ""};
     if (status->version() != daemon::kVersion) {
       version.result = Result::kWarning;
@@ -147,11 +155,13 @@ std::vector<Check> Diagnose(AdminClient* client, const std::string& socket) {
     }
     checks.push_back(version);
     if (status->stopping()) {
-      checks.push_back({"stopping", Result::kWarning, "the daemon was asked to stop", "it takes no new sessions"});
+      checks.push_back({"stopping", Result::kWarning, "the daemon was asked to stop",
+                        "it takes no new sessions"});
     }
     checks.push_back(Memory(*status));
   } else {
-    checks.push_back({"daemon answers", Result::kFailed, std::string(status.status().message()), ""});
+    checks.push_back(
+        {"daemon answers", Result::kFailed, std::string(status.status().message()), ""});
   }
   checks.push_back(Kernel());
   checks.push_back(MemoryFiles());

@@ -52,7 +52,8 @@ std::string Table::Text() const {
   for (size_t r = 0; r < rows_.size(); ++r) {
     for (size_t c = 0; c < widths.size(); ++c) {
       widths[c] = std::max(widths[c], rows_[r][c].size());
-      if (r > 0 && (rows_[r][c].empty() || rows_[r][c].find_first_not_of("0123456789.") != std::string::npos)) {
+      if (r > 0 && (rows_[r][c].empty() ||
+                    rows_[r][c].find_first_not_of("0123456789.") != std::string::npos)) {
         numbers[c] = false;
       }
     }
@@ -62,7 +63,8 @@ std::string Table::Text() const {
     std::string line;
     for (size_t c = 0; c < widths.size(); ++c) {
       const std::string pad(widths[c] - row[c].size(), ' ');
-      absl::StrAppend(&line, c == 0 ? "" : "  ", numbers[c] ? pad : "", row[c], numbers[c] ? "" : pad);
+      absl::StrAppend(&line, c == 0 ? "" : "  ", numbers[c] ? pad : "", row[c],
+                      numbers[c] ? "" : pad);
     }
     line.erase(line.find_last_not_of(' ') + 1);
     absl::StrAppend(&text, line, "\n");
@@ -79,13 +81,15 @@ std::string SizeText(uint64_t bytes) {
     ++unit;
   }
   char text[32];
-  std::snprintf(text, sizeof(text), value >= 100 || unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
+  std::snprintf(text, sizeof(text), value >= 100 || unit == 0 ? "%.0f %s" : "%.1f %s", value,
+                kUnits[unit]);
   return text;
 }
 
 std::string AgeText(double seconds) {
   const auto whole = static_cast<long long>(seconds);
-  if (seconds < 60) return absl::StrCat(static_cast<double>(static_cast<long long>(seconds * 10)) / 10, " s");
+  if (seconds < 60)
+    return absl::StrCat(static_cast<double>(static_cast<long long>(seconds * 10)) / 10, " s");
   if (whole < 3600) return absl::StrCat(whole / 60, " min ", whole % 60, " s");
   if (whole < 86400) return absl::StrCat(whole / 3600, " h ", whole % 3600 / 60, " min");
   return absl::StrCat(whole / 86400, " d ", whole % 86400 / 3600, " h");

@@ -31,12 +31,16 @@ int ShowStatus(AdminClient& client, bool json) {
   if (!status.ok()) return Fail(status.status());
   if (json) {
     Json out = Json::Object();
-    out.Add("version", status->version()).Add("incarnation", status->incarnation()).Add("pid", status->pid());
+    out.Add("version", status->version())
+        .Add("incarnation", status->incarnation())
+        .Add("pid", status->pid());
     out.Add("uptime_seconds", status->uptime_seconds()).Add("sessions", status->sessions());
     out.Add("communicators", status->communicators()).Add("regions", status->regions());
-    out.Add("region_bytes", status->region_bytes()).Add("memory_limit_bytes", status->memory_limit_bytes());
+    out.Add("region_bytes", status->region_bytes())
+        .Add("memory_limit_bytes", status->memory_limit_bytes());
     out.Add("worker_threads", status->worker_threads()).Add("worker_cpus", status->worker_cpus());
-    out.Add("operations_served", status->operations_served()).Add("operations_failed", status->operations_failed());
+    out.Add("operations_served", status->operations_served())
+        .Add("operations_failed", status->operations_failed());
     out.Add("stopping", status->stopping());
     return Print(out);
   }
@@ -46,10 +50,12 @@ int ShowStatus(AdminClient& client, bool json) {
   table.Add({"sessions", absl::StrCat(status->sessions())});
   table.Add({"communicators", absl::StrCat(status->communicators())});
   table.Add({"regions", absl::StrCat(status->regions())});
-  table.Add({"memory", absl::StrCat(SizeText(status->region_bytes()), " of ", SizeText(status->memory_limit_bytes()))});
-  table.Add({"workers", absl::StrCat(status->worker_threads(), " on CPUs ", status->worker_cpus())});
-  table.Add({"operations served",
-             absl::StrCat(status->operations_served(), ", of which failed ", status->operations_failed())});
+  table.Add({"memory", absl::StrCat(SizeText(status->region_bytes()), " of ",
+                                    SizeText(status->memory_limit_bytes()))});
+  table.Add(
+      {"workers", absl::StrCat(status->worker_threads(), " on CPUs ", status->worker_cpus())});
+  table.Add({"operations served", absl::StrCat(status->operations_served(), ", of which failed ",
+                                               status->operations_failed())});
   return Print(table.Text());
 }
 
@@ -57,17 +63,25 @@ int ShowSessions(AdminClient& client, bool json) {
   const auto response = client.Sessions();
   if (!response.ok()) return Fail(response.status());
   Json list = Json::List();
-  Table table({"SESSION", "PID", "UID", "AGE", "REGIONS", "MEMORY", "COMMUNICATORS", "IN FLIGHT", "NAME"});
+  Table table(
+      {"SESSION", "PID", "UID", "AGE", "REGIONS", "MEMORY", "COMMUNICATORS", "IN FLIGHT", "NAME"});
   for (const v1::SessionInfo& s : response->sessions()) {
     Json out = Json::Object();
-    out.Add("session_id", s.session_id()).Add("name", s.name()).Add("pid", s.pid()).Add("uid", s.uid());
-    out.Add("age_seconds", s.age_seconds()).Add("regions", s.regions()).Add("region_bytes", s.region_bytes());
-    out.Add("communicators", s.communicators()).Add("operations_in_flight", s.operations_in_flight());
+    out.Add("session_id", s.session_id())
+        .Add("name", s.name())
+        .Add("pid", s.pid())
+        .Add("uid", s.uid());
+    out.Add("age_seconds", s.age_seconds())
+        .Add("regions", s.regions())
+        .Add("region_bytes", s.region_bytes());
+    out.Add("communicators", s.communicators())
+        .Add("operations_in_flight", s.operations_in_flight());
     out.Add("attached", s.attached());
     list.Append(out);
-    table.Add({absl::StrCat(s.session_id()), absl::StrCat(s.pid()), absl::StrCat(s.uid()), AgeText(s.age_seconds()),
-               absl::StrCat(s.regions()), SizeText(s.region_bytes()), absl::StrCat(s.communicators()),
-               absl::StrCat(s.operations_in_flight()), Printable(s.name())});
+    table.Add({absl::StrCat(s.session_id()), absl::StrCat(s.pid()), absl::StrCat(s.uid()),
+               AgeText(s.age_seconds()), absl::StrCat(s.regions()), SizeText(s.region_bytes()),
+               absl::StrCat(s.communicators()), absl::StrCat(s.operations_in_flight()),
+               Printable(s.name())});
   }
   if (json) return Print(list);
   return Print(response->sessions().empty() ? "no sessions\n" : table.Text());
@@ -81,19 +95,27 @@ int ShowCommunicators(AdminClient& client, bool json) {
   std::string failures;
   for (const v1::CommunicatorInfo& c : response->communicators()) {
     Json out = Json::Object();
-    out.Add("communicator_id", c.communicator_id()).Add("name", c.name()).Add("job", c.job()).Add("uid", c.uid());
+    out.Add("communicator_id", c.communicator_id())
+        .Add("name", c.name())
+        .Add("job", c.job())
+        .Add("uid", c.uid());
     out.Add("epoch", c.epoch()).Add("world_size", c.world_size()).Add("state", c.state());
     out.Add("failure", c.failure());
     Json members = Json::List();
-    std::vector<std::string> row = {absl::StrCat(c.communicator_id()), Printable(c.name()), Printable(c.job()),
-                                    absl::StrCat(c.uid()), absl::StrCat(c.epoch()),
-                                    absl::StrCat(c.members_size(), "/", c.world_size()), c.state()};
+    std::vector<std::string> row = {absl::StrCat(c.communicator_id()),
+                                    Printable(c.name()),
+                                    Printable(c.job()),
+                                    absl::StrCat(c.uid()),
+                                    absl::StrCat(c.epoch()),
+                                    absl::StrCat(c.members_size(), "/", c.world_size()),
+                                    c.state()};
     for (const v1::MemberInfo& m : c.members()) {
       Json member = Json::Object();
       member.Add("rank", m.rank()).Add("pid", m.pid()).Add("session_id", m.session_id());
       member.Add("last_call", m.last_call());
       members.Append(member);
-      row.insert(row.end(), {absl::StrCat(m.rank()), absl::StrCat(m.pid()), Printable(m.last_call())});
+      row.insert(row.end(),
+                 {absl::StrCat(m.rank()), absl::StrCat(m.pid()), Printable(m.last_call())});
       table.Add(std::move(row));
       row.assign(7, "");  // the next member's line
     }
@@ -104,7 +126,8 @@ int ShowCommunicators(AdminClient& client, bool json) {
     out.Add("members", members);
     list.Append(out);
     if (!c.failure().empty()) {
-      absl::StrAppend(&failures, "\n", Printable(c.name()), " (", c.communicator_id(), ") failed: ", Printable(c.failure()), "\n");
+      absl::StrAppend(&failures, "\n", Printable(c.name()), " (", c.communicator_id(),
+                      ") failed: ", Printable(c.failure()), "\n");
     }
   }
   if (json) return Print(list);
@@ -117,8 +140,10 @@ int ShowTopology(AdminClient& client, bool json) {
   Json nodes = Json::List();
   Table table({"NUMA NODE", "CPUS", "MEMORY"});
   for (const v1::NumaNode& n : response->numa_nodes()) {
-    nodes.Append(
-        Json::Object().Add("index", n.index()).Add("cpus", n.cpus()).Add("memory_bytes", n.memory_bytes()));
+    nodes.Append(Json::Object()
+                     .Add("index", n.index())
+                     .Add("cpus", n.cpus())
+                     .Add("memory_bytes", n.memory_bytes()));
     table.Add({absl::StrCat(n.index()), n.cpus(), SizeText(n.memory_bytes())});
   }
   if (json) {
@@ -127,7 +152,8 @@ int ShowTopology(AdminClient& client, bool json) {
                      .Add("memory_bytes", response->memory_bytes())
                      .Add("numa_nodes", nodes));
   }
-  return Print(absl::StrCat(response->cpus(), " CPUs, ", SizeText(response->memory_bytes()), "\n\n", table.Text()));
+  return Print(absl::StrCat(response->cpus(), " CPUs, ", SizeText(response->memory_bytes()), "\n\n",
+                            table.Text()));
 }
 
 int ShowDoctor(AdminClient& client, const std::string& socket, bool json) {
@@ -161,7 +187,8 @@ int Main(int argc, char** argv) {
   const char* from_environment = std::getenv("SHUNT_SOCKET");
   std::string socket = from_environment != nullptr ? from_environment : "/run/shunt/shuntd.sock";
   bool json = false;
-  app.add_option("--socket", socket, "the daemon's socket; default: $SHUNT_SOCKET, else /run/shunt/shuntd.sock");
+  app.add_option("--socket", socket,
+                 "the daemon's socket; default: $SHUNT_SOCKET, else /run/shunt/shuntd.sock");
   app.set_version_flag("--version", std::string("shuntctl ") + daemon::kVersion);
   app.require_subcommand(1);
   // --socket may also follow the command.
@@ -171,7 +198,8 @@ int Main(int argc, char** argv) {
         std::pair("topology", "CPUs and NUMA nodes as the daemon sees them"),
         std::pair("sessions", "open sessions: processes, what they hold"),
         std::pair("communicators", "communicators: ranks, last calls, failures"),
-        std::pair("doctor", "checks what Shunt needs of this machine; status 1 if something is wrong")}) {
+        std::pair("doctor",
+                  "checks what Shunt needs of this machine; status 1 if something is wrong")}) {
     app.add_subcommand(name, words)->add_flag("--json", json, "print JSON");
   }
   CLI11_PARSE(app, argc, argv);

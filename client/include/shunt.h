@@ -1,10 +1,12 @@
 /* shunt.h: the C interface of libshunt, Shunt's client library.
  *
- * A process opens a session to its node's shuntd, joins communicators by name and calls collectives on
- * them. The C++ interface (shunt/client.h) and the Python package `shunt` are thin layers over this one.
+ * A process opens a session to its node's shuntd, joins communicators by name and calls collectives
+ * on them. The C++ interface (shunt/client.h) and the Python package `shunt` are thin layers over
+ * this one.
  *
- * Errors. Every function that can fail returns a shunt_code; 0 is success. shunt_last_error() gives the
- * words of the calling thread's last failure: which rank, which call, which value, what was expected.
+ * Errors. Every function that can fail returns a shunt_code; 0 is success. shunt_last_error() gives
+ * the words of the calling thread's last failure: which rank, which call, which value, what was
+ * expected.
  *
  * Threads. Sessions and communicators may be used from several threads at once; calls on one
  * communicator take effect in the order in which they were made. A handle (shunt_op) belongs to one
@@ -38,18 +40,19 @@ typedef enum shunt_code {
   SHUNT_OK = 0,
   SHUNT_CANCELLED = 1,
   SHUNT_UNKNOWN = 2,
-  SHUNT_INVALID_ARGUMENT = 3,    /* the call is wrong whatever the state; the words say how */
-  SHUNT_DEADLINE_EXCEEDED = 4,   /* names the ranks that did not come */
+  SHUNT_INVALID_ARGUMENT = 3,  /* the call is wrong whatever the state; the words say how */
+  SHUNT_DEADLINE_EXCEEDED = 4, /* names the ranks that did not come */
   SHUNT_NOT_FOUND = 5,
-  SHUNT_ALREADY_EXISTS = 6,      /* a rank that is taken */
+  SHUNT_ALREADY_EXISTS = 6, /* a rank that is taken */
   SHUNT_PERMISSION_DENIED = 7,
-  SHUNT_RESOURCE_EXHAUSTED = 8,  /* a quota, or too many operations in flight */
-  SHUNT_FAILED_PRECONDITION = 9, /* mismatched calls; a region in use; a communicator that has failed */
-  SHUNT_ABORTED = 10,            /* some rank aborted the communicator */
+  SHUNT_RESOURCE_EXHAUSTED = 8, /* a quota, or too many operations in flight */
+  SHUNT_FAILED_PRECONDITION =
+      9,              /* mismatched calls; a region in use; a communicator that has failed */
+  SHUNT_ABORTED = 10, /* some rank aborted the communicator */
   SHUNT_OUT_OF_RANGE = 11,
   SHUNT_UNIMPLEMENTED = 12,
   SHUNT_INTERNAL = 13,
-  SHUNT_UNAVAILABLE = 14         /* the daemon or a rank's process is gone */
+  SHUNT_UNAVAILABLE = 14 /* the daemon or a rank's process is gone */
 } shunt_code;
 
 typedef enum shunt_dtype {
@@ -90,65 +93,70 @@ SHUNT_API const char* shunt_code_name(int code);
 /* ---- Sessions ------------------------------------------------------------------------------- */
 
 typedef struct shunt_open_options {
-  size_t struct_size;  /* sizeof(shunt_open_options): lets the struct grow */
-  const char* socket;  /* path of the daemon's socket; NULL: $SHUNT_SOCKET, else /run/shunt/shuntd.sock */
-  const char* name;    /* shown by shuntctl; NULL: the program's name */
+  size_t struct_size; /* sizeof(shunt_open_options): lets the struct grow */
+  const char*
+      socket; /* path of the daemon's socket; NULL: $SHUNT_SOCKET, else /run/shunt/shuntd.sock */
+  const char* name; /* shown by shuntctl; NULL: the program's name */
 } shunt_open_options;
 
-/* Opens a session: a lease that lives as long as this process, or until shunt_close. `options` may be
- * NULL. UNAVAILABLE if no daemon answers at the socket. */
+/* Opens a session: a lease that lives as long as this process, or until shunt_close. `options` may
+ * be NULL. UNAVAILABLE if no daemon answers at the socket. */
 SHUNT_API int shunt_open(const shunt_open_options* options, shunt_session** session);
-/* Leaves all communicators, frees all regions. Every handle and pointer of the session is dead after.
- * NULL is allowed. */
+/* Leaves all communicators, frees all regions. Every handle and pointer of the session is dead
+ * after. NULL is allowed. */
 SHUNT_API void shunt_close(shunt_session* session);
 SHUNT_API uint64_t shunt_session_id(const shunt_session* session);
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
 /* Allocates a shared region of at least `bytes` bytes (page granular, zeroed, mapped, resident).
- * Collectives on memory inside a region need no copies; they work on any other memory too, through a
- * staging copy that this process makes. RESOURCE_EXHAUSTED names the quota. */
+ * Collectives on memory inside a region need no copies; they work on any other memory too, through
+ * a staging copy that this process makes. RESOURCE_EXHAUSTED names the quota. */
 SHUNT_API int shunt_alloc(shunt_session* session, size_t bytes, void** pointer);
-/* Frees a region by the pointer that shunt_alloc gave. FAILED_PRECONDITION names the operation if one in
- * flight still uses it. */
+/* Frees a region by the pointer that shunt_alloc gave. FAILED_PRECONDITION names the operation if
+ * one in flight still uses it. */
 SHUNT_API int shunt_free(shunt_session* session, void* pointer);
 /* The id of the region that holds `pointer`, or NOT_FOUND. */
 SHUNT_API int shunt_region_id(shunt_session* session, const void* pointer, uint64_t* region_id);
 
-/* ---- Communicators ----------------------------------------------------------------------------- */
+/* ---- Communicators -----------------------------------------------------------------------------
+ */
 
 typedef struct shunt_join_options {
   size_t struct_size;
-  const char* name;           /* 1 to 128 bytes; communicators of one tenant and job are known by it */
-  const char* job;            /* keeps jobs with equal names apart; NULL: $SHUNT_JOB, else "" */
-  int32_t rank;               /* 0 <= rank < world_size */
+  const char* name; /* 1 to 128 bytes; communicators of one tenant and job are known by it */
+  const char* job;  /* keeps jobs with equal names apart; NULL: $SHUNT_JOB, else "" */
+  int32_t rank;     /* 0 <= rank < world_size */
   int32_t world_size;
   int64_t timeout_ns;         /* for the join itself; 0: 60 s */
   int64_t default_timeout_ns; /* for calls whose timeout is 0; 0: 60 s */
 } shunt_join_options;
 
-/* Returns when all ranks have joined. DEADLINE_EXCEEDED names the ranks that are missing, ALREADY_EXISTS
- * who holds the rank, FAILED_PRECONDITION a differing world size. */
-SHUNT_API int shunt_join(shunt_session* session, const shunt_join_options* options, shunt_comm** comm);
-/* A new communicator for each colour, ranks ordered by (key, old rank). Every rank of `comm` calls it; a
- * negative colour takes no part and gets *out = NULL. */
-SHUNT_API int shunt_split(shunt_comm* comm, int32_t color, int32_t key, int64_t timeout_ns, shunt_comm** out);
+/* Returns when all ranks have joined. DEADLINE_EXCEEDED names the ranks that are missing,
+ * ALREADY_EXISTS who holds the rank, FAILED_PRECONDITION a differing world size. */
+SHUNT_API int shunt_join(shunt_session* session, const shunt_join_options* options,
+                         shunt_comm** comm);
+/* A new communicator for each colour, ranks ordered by (key, old rank). Every rank of `comm` calls
+ * it; a negative colour takes no part and gets *out = NULL. */
+SHUNT_API int shunt_split(shunt_comm* comm, int32_t color, int32_t key, int64_t timeout_ns,
+                          shunt_comm** out);
 /* Waits for nothing: operations in flight on other ranks that need this one end with an error. */
 SHUNT_API void shunt_leave(shunt_comm* comm);
-/* Ends every operation in flight on every rank with ABORTED and `reason`; the communicator takes no more
- * work until it is joined again. */
+/* Ends every operation in flight on every rank with ABORTED and `reason`; the communicator takes no
+ * more work until it is joined again. */
 SHUNT_API int shunt_abort(shunt_comm* comm, const char* reason);
 SHUNT_API int32_t shunt_rank(const shunt_comm* comm);
 SHUNT_API int32_t shunt_world_size(const shunt_comm* comm);
 
 /* ---- Collectives --------------------------------------------------------------------------------
  *
- * Counts are in elements. With `op` NULL the call blocks until this rank's result is there; otherwise it
- * returns at once with a handle, and the buffers belong to the operation until the handle is done.
- * Contributions are combined in rank order: the same inputs give the same bits on every run. In place
- * means NCCL's placement: out == in (all_reduce, reduce, broadcast); in == out + rank * count
- * (all_gather; gather at the root with the root's rank); out == in + rank * count (reduce_scatter; scatter
- * at the root). all_to_all cannot run in place. Other overlaps are refused.
+ * Counts are in elements. With `op` NULL the call blocks until this rank's result is there;
+ * otherwise it returns at once with a handle, and the buffers belong to the operation until the
+ * handle is done. Contributions are combined in rank order: the same inputs give the same bits on
+ * every run. In place means NCCL's placement: out == in (all_reduce, reduce, broadcast); in == out
+ * + rank * count (all_gather; gather at the root with the root's rank); out == in + rank * count
+ * (reduce_scatter; scatter at the root). all_to_all cannot run in place. Other overlaps are
+ * refused.
  */
 
 typedef struct shunt_call {
@@ -158,57 +166,63 @@ typedef struct shunt_call {
 } shunt_call;
 
 /* `call` may be NULL everywhere. */
-SHUNT_API int shunt_all_reduce(shunt_comm* comm, const void* in, void* out, uint64_t count, shunt_dtype dtype,
-                               shunt_redop redop, const shunt_call* call, shunt_op** op);
+SHUNT_API int shunt_all_reduce(shunt_comm* comm, const void* in, void* out, uint64_t count,
+                               shunt_dtype dtype, shunt_redop redop, const shunt_call* call,
+                               shunt_op** op);
 /* `out` is used at the root only. */
-SHUNT_API int shunt_reduce(shunt_comm* comm, const void* in, void* out, uint64_t count, shunt_dtype dtype,
-                           shunt_redop redop, int32_t root, const shunt_call* call, shunt_op** op);
+SHUNT_API int shunt_reduce(shunt_comm* comm, const void* in, void* out, uint64_t count,
+                           shunt_dtype dtype, shunt_redop redop, int32_t root,
+                           const shunt_call* call, shunt_op** op);
 /* `in` is used at the root only; at the root out may equal in. */
-SHUNT_API int shunt_broadcast(shunt_comm* comm, const void* in, void* out, uint64_t count, shunt_dtype dtype,
-                              int32_t root, const shunt_call* call, shunt_op** op);
+SHUNT_API int shunt_broadcast(shunt_comm* comm, const void* in, void* out, uint64_t count,
+                              shunt_dtype dtype, int32_t root, const shunt_call* call,
+                              shunt_op** op);
 /* in: count; out: world_size * count. */
-SHUNT_API int shunt_all_gather(shunt_comm* comm, const void* in, void* out, uint64_t count, shunt_dtype dtype,
-                               const shunt_call* call, shunt_op** op);
+SHUNT_API int shunt_all_gather(shunt_comm* comm, const void* in, void* out, uint64_t count,
+                               shunt_dtype dtype, const shunt_call* call, shunt_op** op);
 /* in: world_size * count; out: count. */
 SHUNT_API int shunt_reduce_scatter(shunt_comm* comm, const void* in, void* out, uint64_t count,
                                    shunt_dtype dtype, shunt_redop redop, const shunt_call* call,
                                    shunt_op** op);
 /* in, out: world_size * count; block i goes to rank i. */
-SHUNT_API int shunt_all_to_all(shunt_comm* comm, const void* in, void* out, uint64_t count, shunt_dtype dtype,
-                               const shunt_call* call, shunt_op** op);
-/* Counts and displacements in elements, world_size entries each; what rank i sends to j must be what j
- * receives from i, else the operation ends with FAILED_PRECONDITION on all ranks. */
+SHUNT_API int shunt_all_to_all(shunt_comm* comm, const void* in, void* out, uint64_t count,
+                               shunt_dtype dtype, const shunt_call* call, shunt_op** op);
+/* Counts and displacements in elements, world_size entries each; what rank i sends to j must be
+ * what j receives from i, else the operation ends with FAILED_PRECONDITION on all ranks. */
 SHUNT_API int shunt_all_to_all_v(shunt_comm* comm, const void* in, const uint64_t* send_counts,
-                                 const uint64_t* send_displs, void* out, const uint64_t* recv_counts,
-                                 const uint64_t* recv_displs, shunt_dtype dtype, const shunt_call* call,
-                                 shunt_op** op);
+                                 const uint64_t* send_displs, void* out,
+                                 const uint64_t* recv_counts, const uint64_t* recv_displs,
+                                 shunt_dtype dtype, const shunt_call* call, shunt_op** op);
 /* in: count; out at the root: world_size * count. */
-SHUNT_API int shunt_gather(shunt_comm* comm, const void* in, void* out, uint64_t count, shunt_dtype dtype,
-                           int32_t root, const shunt_call* call, shunt_op** op);
+SHUNT_API int shunt_gather(shunt_comm* comm, const void* in, void* out, uint64_t count,
+                           shunt_dtype dtype, int32_t root, const shunt_call* call, shunt_op** op);
 /* in at the root: world_size * count; out: count. */
-SHUNT_API int shunt_scatter(shunt_comm* comm, const void* in, void* out, uint64_t count, shunt_dtype dtype,
-                            int32_t root, const shunt_call* call, shunt_op** op);
-/* A send is done when its receive has the data. Sends and receives between two ranks match in order. */
-SHUNT_API int shunt_send(shunt_comm* comm, const void* in, uint64_t count, shunt_dtype dtype, int32_t peer,
-                         const shunt_call* call, shunt_op** op);
-SHUNT_API int shunt_recv(shunt_comm* comm, void* out, uint64_t count, shunt_dtype dtype, int32_t peer,
-                         const shunt_call* call, shunt_op** op);
+SHUNT_API int shunt_scatter(shunt_comm* comm, const void* in, void* out, uint64_t count,
+                            shunt_dtype dtype, int32_t root, const shunt_call* call, shunt_op** op);
+/* A send is done when its receive has the data. Sends and receives between two ranks match in
+ * order. */
+SHUNT_API int shunt_send(shunt_comm* comm, const void* in, uint64_t count, shunt_dtype dtype,
+                         int32_t peer, const shunt_call* call, shunt_op** op);
+SHUNT_API int shunt_recv(shunt_comm* comm, void* out, uint64_t count, shunt_dtype dtype,
+                         int32_t peer, const shunt_call* call, shunt_op** op);
 SHUNT_API int shunt_barrier(shunt_comm* comm, const shunt_call* call, shunt_op** op);
 
-/* Calls of this thread on `comm` between begin and end are collected and submitted as one; their `op`
- * must be NULL. End blocks for all of them, or gives one handle for all. */
+/* Calls of this thread on `comm` between begin and end are collected and submitted as one; their
+ * `op` must be NULL. End blocks for all of them, or gives one handle for all. */
 SHUNT_API int shunt_group_begin(shunt_comm* comm);
 SHUNT_API int shunt_group_end(shunt_comm* comm, shunt_op** op);
 
-/* ---- Handles ---------------------------------------------------------------------------------------*/
+/* ---- Handles
+ * ---------------------------------------------------------------------------------------*/
 
 /* *done = 1 when it has ended; the return value is then the operation's outcome. Never blocks. */
 SHUNT_API int shunt_op_poll(shunt_op* op, int* done);
-/* Blocks until the operation has ended and returns its outcome. A timeout here gives DEADLINE_EXCEEDED and
- * leaves the operation running; the operation's own deadline ends it. */
+/* Blocks until the operation has ended and returns its outcome. A timeout here gives
+ * DEADLINE_EXCEEDED and leaves the operation running; the operation's own deadline ends it. */
 SHUNT_API int shunt_op_wait(shunt_op* op, int64_t timeout_ns);
-/* A descriptor that becomes readable when the operation has ended. Owned by the handle. Operations on
- * memory outside regions make progress only in poll and wait, so they have none: FAILED_PRECONDITION. */
+/* A descriptor that becomes readable when the operation has ended. Owned by the handle. Operations
+ * on memory outside regions make progress only in poll and wait, so they have none:
+ * FAILED_PRECONDITION. */
 SHUNT_API int shunt_op_fd(shunt_op* op, int* fd);
 /* Frees the handle. An operation that has not ended is waited for first. NULL is allowed. */
 SHUNT_API void shunt_op_release(shunt_op* op);

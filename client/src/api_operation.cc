@@ -43,10 +43,11 @@ int shunt_group_end(shunt_comm* comm, shunt_op** op) {
                   "this thread has no group open on this communicator");
     }
     if (!group->refused().ok()) {
-      return Fail(absl::Status(group->refused().code(),
-                               absl::StrCat("nothing of the group was submitted, because a call in it was "
-                                            "refused: ",
-                                            group->refused().message())));
+      return Fail(
+          absl::Status(group->refused().code(),
+                       absl::StrCat("nothing of the group was submitted, because a call in it was "
+                                    "refused: ",
+                                    group->refused().message())));
     }
     auto handle = std::make_unique<shunt_op>(comm->impl);
     absl::Status started;
@@ -88,8 +89,8 @@ int shunt_op_wait(shunt_op* op, int64_t timeout_ns) {
     if (timeout_ns == 0) timeout_ns = op->impl.communicator().default_timeout_ns();
     if (!op->impl.Wait(shunt::client::DeadlineNs(timeout_ns))) {
       return Fail(absl::StatusCode::kDeadlineExceeded,
-                  absl::StrCat("the operation has not ended within the wait's ", timeout_ns / 1'000'000,
-                               " ms; it is still running"));
+                  absl::StrCat("the operation has not ended within the wait's ",
+                               timeout_ns / 1'000'000, " ms; it is still running"));
     }
     return Result(op->impl.outcome());
   });

@@ -80,7 +80,8 @@ absl::StatusOr<shunt::client::Communicator::Options> JoinOptions(const shunt_joi
   auto default_timeout =
       Timeout("shunt_join_options.default_timeout_ns", o.default_timeout_ns, kDefaultTimeoutNs);
   if (!default_timeout.ok()) return default_timeout.status();
-  // World size and rank: the daemon's answer is as clear, and the limit is its own. But a board is measured here.
+  // World size and rank: the daemon's answer is as clear, and the limit is its own. But a board is
+  // measured here.
   if (o.world_size < 1 || o.world_size > shunt::board::kMaxLocalRanks) {
     return absl::InvalidArgumentError(absl::StrCat("world size ", o.world_size, ", expected 1 to ",
                                                    shunt::board::kMaxLocalRanks));
@@ -106,10 +107,21 @@ const char* shunt_version(void) { return SHUNT_VERSION; }
 const char* shunt_last_error(void) { return shunt::client::LastError(); }
 
 const char* shunt_code_name(int code) {
-  static constexpr const char* kNames[] = {
-      "OK",           "CANCELLED",           "UNKNOWN",           "INVALID_ARGUMENT",  "DEADLINE_EXCEEDED",
-      "NOT_FOUND",    "ALREADY_EXISTS",      "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
-      "ABORTED",      "OUT_OF_RANGE",        "UNIMPLEMENTED",     "INTERNAL",          "UNAVAILABLE"};
+  static constexpr const char* kNames[] = {"OK",
+                                           "CANCELLED",
+                                           "UNKNOWN",
+                                           "INVALID_ARGUMENT",
+                                           "DEADLINE_EXCEEDED",
+                                           "NOT_FOUND",
+                                           "ALREADY_EXISTS",
+                                           "PERMISSION_DENIED",
+                                           "RESOURCE_EXHAUSTED",
+                                           "FAILED_PRECONDITION",
+                                           "ABORTED",
+                                           "OUT_OF_RANGE",
+                                           "UNIMPLEMENTED",
+                                           "INTERNAL",
+                                           "UNAVAILABLE"};
   return code >= 0 && code < static_cast<int>(std::size(kNames)) ? kNames[code] : "UNKNOWN";
 }
 
@@ -189,7 +201,8 @@ int shunt_join(shunt_session* session, const shunt_join_options* options, shunt_
   });
 }
 
-int shunt_split(shunt_comm* comm, int32_t color, int32_t key, int64_t timeout_ns, shunt_comm** out) {
+int shunt_split(shunt_comm* comm, int32_t color, int32_t key, int64_t timeout_ns,
+                shunt_comm** out) {
   return Guarded([&]() -> int {
     if (out == nullptr) return Fail(absl::StatusCode::kInvalidArgument, "out is null");
     *out = nullptr;
@@ -226,6 +239,8 @@ int shunt_abort(shunt_comm* comm, const char* reason) {
 
 int32_t shunt_rank(const shunt_comm* comm) { return comm == nullptr ? -1 : comm->impl->rank(); }
 
-int32_t shunt_world_size(const shunt_comm* comm) { return comm == nullptr ? -1 : comm->impl->world_size(); }
+int32_t shunt_world_size(const shunt_comm* comm) {
+  return comm == nullptr ? -1 : comm->impl->world_size();
+}
 
 }  // extern "C"

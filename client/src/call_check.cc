@@ -19,7 +19,8 @@ absl::Status Invalid(OpKind kind, const Args&... args) {
   return absl::InvalidArgumentError(absl::StrCat(Word(Name(kind)), ": ", args...));
 }
 
-absl::Status CheckSide(const CollectiveSpec& spec, const char* name, const void* data, uint64_t bytes) {
+absl::Status CheckSide(const CollectiveSpec& spec, const char* name, const void* data,
+                       uint64_t bytes) {
   if (bytes == 0) return absl::OkStatus();
   const uint64_t element = SizeOf(spec.dtype);
   if (data == nullptr) {
@@ -27,8 +28,8 @@ absl::Status CheckSide(const CollectiveSpec& spec, const char* name, const void*
   }
   const auto address = reinterpret_cast<uintptr_t>(data);
   if (address % element != 0) {
-    return Invalid(spec.kind, "'", name, "' at 0x", absl::Hex(address), " is not aligned to the ", element,
-                   " bytes of a ", Word(Name(spec.dtype)));
+    return Invalid(spec.kind, "'", name, "' at 0x", absl::Hex(address), " is not aligned to the ",
+                   element, " bytes of a ", Word(Name(spec.dtype)));
   }
   if (bytes > UINT64_MAX - address) {
     return Invalid(spec.kind, "'", name, "' of ", bytes, " bytes reaches beyond the address space");
@@ -65,9 +66,11 @@ struct Extent {
   uint64_t end;
 };
 
-// One side of the tables: what it spans in bytes, checked; blocks in the order of their address if `sorted`.
-absl::Status SpanOf(const board::Call& call, const char* name, const std::byte* data, const uint64_t* counts,
-                    const uint64_t* displs, int world, std::vector<Extent>* blocks, Extent* span) {
+// One side of the tables: what it spans in bytes, checked; blocks in the order of their address if
+// `sorted`.
+absl::Status SpanOf(const board::Call& call, const char* name, const std::byte* data,
+                    const uint64_t* counts, const uint64_t* displs, int world,
+                    std::vector<Extent>* blocks, Extent* span) {
   const uint64_t element = SizeOf(call.spec.dtype);
   const OpKind kind = call.spec.kind;
   uint64_t bytes = 0;
@@ -75,8 +78,8 @@ absl::Status SpanOf(const board::Call& call, const char* name, const std::byte* 
     if (counts[r] == 0) continue;
     const uint64_t limit = kBytesMax / element;
     if (counts[r] > limit || displs[r] > limit - counts[r]) {
-      return Invalid(kind, "'", name, "' for rank ", r, ": count ", counts[r], " at displacement ", displs[r],
-                     ", expected a sum of at most ", limit);
+      return Invalid(kind, "'", name, "' for rank ", r, ": count ", counts[r], " at displacement ",
+                     displs[r], ", expected a sum of at most ", limit);
     }
     blocks->push_back({displs[r] * element, (displs[r] + counts[r]) * element});
     bytes = std::max(bytes, blocks->back().end);
@@ -89,21 +92,24 @@ absl::Status SpanOf(const board::Call& call, const char* name, const std::byte* 
 
 }  // namespace
 
-absl::Status DescribeCall(const CollectiveSpec& spec, int world, int rank, int peer, Side in, Side out) {
+absl::Status DescribeCall(const CollectiveSpec& spec, int world, int rank, int peer, Side in,
+                          Side out) {
   if (absl::Status s = ValidateSpec(spec, world); !s.ok()) return s;
   const bool pair = spec.kind == OpKind::kSend || spec.kind == OpKind::kRecv;
   if (pair && (peer < 0 || peer >= world)) {
     return Invalid(spec.kind, "peer ", peer, ", expected 0 to ", world - 1);
   }
-  const uint64_t block = spec.count * SizeOf(spec.dtype);  // ValidateSpec: no overflow, times world neither
+  const uint64_t block =
+      spec.count * SizeOf(spec.dtype);  // ValidateSpec: no overflow, times world neither
   if (absl::Status s = CheckSide(spec, "in", in.data, block * in.blocks); !s.ok()) return s;
   if (absl::Status s = CheckSide(spec, "out", out.data, block * out.blocks); !s.ok()) return s;
   if (in.data == nullptr || out.data == nullptr) return absl::OkStatus();
   const auto a = reinterpret_cast<uintptr_t>(in.data);
   const auto b = reinterpret_cast<uintptr_t>(out.data);
-  const bool apart = block * in.blocks == 0 || block * out.blocks == 0 || a + block * in.blocks <= b ||
-                     b + block * out.blocks <= a;
-  if (!apart && PlacementOf(spec, world, rank, a, b) != Placement::kInPlace) return OverlapError(spec.kind);
+  const bool apart = block * in.blocks == 0 || block * out.blocks == 0 ||
+                     a + block * in.blocks <= b || b + block * out.blocks <= a;
+  if (!apart && PlacementOf(spec, world, rank, a, b) != Placement::kInPlace)
+    return OverlapError(spec.kind);
   return absl::OkStatus();
 }
 
@@ -112,10 +118,13 @@ absl::Status CheckTables(const board::Call& call, int world) {
   std::vector<Extent> received;
   Extent in;
   Extent out;
-  if (absl::Status s = SpanOf(call, "in", call.in, call.send_counts, call.send_displs, world, &sent, &in); !s.ok()) {
+  if (absl::Status s =
+          SpanOf(call, "in", call.in, call.send_counts, call.send_displs, world, &sent, &in);
+      !s.ok()) {
     return s;
   }
-  if (absl::Status s = SpanOf(call, "out", call.out, call.recv_counts, call.recv_displs, world, &received, &out);
+  if (absl::Status s =
+          SpanOf(call, "out", call.out, call.recv_counts, call.recv_displs, world, &received, &out);
       !s.ok()) {
     return s;
   }
@@ -125,7 +134,8 @@ absl::Status CheckTables(const board::Call& call, int world) {
             [](const Extent& x, const Extent& y) { return x.begin < y.begin; });
   for (size_t i = 1; i < received.size(); ++i) {
     if (received[i].begin < received[i - 1].end) {
-      return Invalid(call.spec.kind, "'out': two of the received blocks overlap at byte ", received[i].begin);
+      return Invalid(call.spec.kind, "'out': two of the received blocks overlap at byte ",
+                     received[i].begin);
     }
   }
   return absl::OkStatus();

@@ -15,14 +15,18 @@ struct Side {
   uint32_t blocks;
 };
 
-// The words for a call that LooksRight() turned down; OK if there is nothing wrong with it after all.
-absl::Status DescribeCall(const CollectiveSpec& spec, int world, int rank, int peer, Side in, Side out);
+// The words for a call that LooksRight() turned down; OK if there is nothing wrong with it after
+// all.
+absl::Status DescribeCall(const CollectiveSpec& spec, int world, int rank, int peer, Side in,
+                          Side out);
 
-// True if spec, pointers, their alignment and their overlap are those of most right calls. `world` is the
-// communicator's; spec.root is checked against it, `peer` (send and receive) too.
-inline bool LooksRight(const CollectiveSpec& spec, int world, int rank, int peer, Side in, Side out) {
+// True if spec, pointers, their alignment and their overlap are those of most right calls. `world`
+// is the communicator's; spec.root is checked against it, `peer` (send and receive) too.
+inline bool LooksRight(const CollectiveSpec& spec, int world, int rank, int peer, Side in,
+                       Side out) {
   if (!IsValid(spec.dtype) || (Reduces(spec.kind) && !IsValid(spec.redop))) return false;
-  if (HasRoot(spec.kind) && static_cast<uint32_t>(spec.root) >= static_cast<uint32_t>(world)) return false;
+  if (HasRoot(spec.kind) && static_cast<uint32_t>(spec.root) >= static_cast<uint32_t>(world))
+    return false;
   const bool pair = spec.kind == OpKind::kSend || spec.kind == OpKind::kRecv;
   if (pair && static_cast<uint32_t>(peer) >= static_cast<uint32_t>(world)) return false;
   // No overflow below: 2^40 elements of 8 bytes on 128 ranks. DescribeCall knows the real limit.

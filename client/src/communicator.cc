@@ -1,11 +1,11 @@
 #include "client/src/communicator.h"
 
+#include <sched.h>
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <string_view>
 #include <utility>
-
-#include <sched.h>
-#include <sys/mman.h>
 
 #include "absl/strings/str_cat.h"
 #include "client/src/deadline.h"
@@ -35,7 +35,8 @@ uint64_t Hash(std::string_view text) {
   return hash;
 }
 
-// The epoch keeps a split apart from those of the parent's earlier lives, which some ranks may not have left.
+// The epoch keeps a split apart from those of the parent's earlier lives, which some ranks may not
+// have left.
 std::string SplitName(const std::string& parent, uint64_t epoch, uint64_t split, int32_t color) {
   std::string name = absl::StrCat(parent, "/", epoch, ".", split, ".", color);
   if (name.size() <= kNameBytesMax) return name;
@@ -57,8 +58,8 @@ absl::StatusOr<std::shared_ptr<Communicator>> Communicator::Join(std::shared_ptr
           : DeadlineAfterNs(std::chrono::milliseconds(timeout_ms) + kJoinGrace);
   SHUNT_ASSIGN_OR_RETURN(
       LeaseConnection::Reply reply,
-      session->lease().Call(client::Join{options.name, options.job, options.rank, options.world_size,
-                                         static_cast<uint32_t>(timeout_ms)},
+      session->lease().Call(client::Join{options.name, options.job, options.rank,
+                                         options.world_size, static_cast<uint32_t>(timeout_ms)},
                             deadline_ns));
   const auto* joined = std::get_if<Joined>(&reply.message.response);
   if (joined == nullptr || reply.fds.size() != 1) {
@@ -155,7 +156,8 @@ Group* Communicator::FindGroup() {
 
 absl::Status Communicator::BeginGroup() {
   if (FindGroup() != nullptr) {
-    return absl::FailedPreconditionError("this thread has a group open on this communicator already");
+    return absl::FailedPreconditionError(
+        "this thread has a group open on this communicator already");
   }
   std::lock_guard lock(mutex_);
   groups_.push_back(std::make_unique<Group>());
@@ -184,7 +186,8 @@ std::byte* Communicator::Resolve(int rank, uint64_t region, uint64_t offset, uin
   } else {
     memory = session_->PeerRegion(region);
   }
-  if (memory.data == nullptr || offset > memory.bytes || bytes > memory.bytes - offset) return nullptr;
+  if (memory.data == nullptr || offset > memory.bytes || bytes > memory.bytes - offset)
+    return nullptr;
   return memory.data + offset;
 }
 

@@ -34,7 +34,8 @@ class Communicator final : private board::MemberHost {
   static absl::StatusOr<std::shared_ptr<Communicator>> Join(std::shared_ptr<Session> session,
                                                             const Options& options);
   // A collective call on this communicator. Null for a negative colour.
-  absl::StatusOr<std::shared_ptr<Communicator>> Split(int32_t color, int32_t key, int64_t timeout_ns);
+  absl::StatusOr<std::shared_ptr<Communicator>> Split(int32_t color, int32_t key,
+                                                      int64_t timeout_ns);
   ~Communicator() override;
 
   // Tells the daemon that this rank is gone. Idempotent.
@@ -46,8 +47,8 @@ class Communicator final : private board::MemberHost {
   int64_t default_timeout_ns() const { return options_.default_timeout_ns; }
   Session& session() { return *session_; }
 
-  // Around everything that an operation does, from its post to its end, because it holds pointers into peers'
-  // regions meanwhile.
+  // Around everything that an operation does, from its post to its end, because it holds pointers
+  // into peers' regions meanwhile.
   void BeginOperation() {
     active_.fetch_add(1, std::memory_order_relaxed);
     if (__builtin_expect(session_->HasStaleRegions(), 0)) session_->DropStaleRegions();
@@ -59,7 +60,8 @@ class Communicator final : private board::MemberHost {
 
   // The group that the calling thread has open; null if none. Costs a load where no thread has one.
   Group* OpenGroup() {
-    return __builtin_expect(open_groups_.load(std::memory_order_relaxed) == 0, 1) ? nullptr : FindGroup();
+    return __builtin_expect(open_groups_.load(std::memory_order_relaxed) == 0, 1) ? nullptr
+                                                                                  : FindGroup();
   }
   // FAILED_PRECONDITION if this thread has one open.
   absl::Status BeginGroup();

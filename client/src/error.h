@@ -1,15 +1,17 @@
-// Where failures leave the library: the calling thread's words, and the code that the function returns.
+// Where failures leave the library: the calling thread's words, and the code that the function
+// returns.
 #pragma once
 
-#include <string_view>
-
 #include <cxxabi.h>
+
+#include <string_view>
 
 #include "absl/status/status.h"
 
 namespace shunt::client {
 
-// Remembers the words for shunt_last_error() and returns the code. `status` is not OK. Never throws.
+// Remembers the words for shunt_last_error() and returns the code. `status` is not OK. Never
+// throws.
 int Fail(const absl::Status& status) noexcept;
 int Fail(absl::StatusCode code, std::string_view words) noexcept;
 

@@ -10,8 +10,8 @@ namespace shunt::client {
 // What a child must not inherit. Registered objects stay at their address until they are removed.
 class ForkTarget {
  public:
-  // In the child, before fork() returns there, with one thread alive: async-signal-safe things only, no
-  // locks. Must not throw.
+  // In the child, before fork() returns there, with one thread alive: async-signal-safe things
+  // only, no locks. Must not throw.
   virtual void OnForkChild() = 0;
 
  protected:
@@ -46,7 +46,10 @@ namespace internal {
 extern std::atomic<uint32_t> fork_generation;
 }  // namespace internal
 
-// Changes in each child: a session that was opened in another generation belongs to another process.
-inline uint32_t ForkGeneration() { return internal::fork_generation.load(std::memory_order_relaxed); }
+// Changes in each child: a session that was opened in another generation belongs to another
+// process.
+inline uint32_t ForkGeneration() {
+  return internal::fork_generation.load(std::memory_order_relaxed);
+}
 
 }  // namespace shunt::client

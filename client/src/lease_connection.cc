@@ -1,15 +1,15 @@
 #include "client/src/lease_connection.h"
 
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <climits>
 #include <string_view>
 #include <utility>
-
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "runtime/core/clock.h"
 #include "runtime/core/status.h"

@@ -1,5 +1,5 @@
-// The lease socket: requests and replies of many threads on one connection. The connection is the session:
-// while it is open the session lives.
+// The lease socket: requests and replies of many threads on one connection. The connection is the
+// session: while it is open the session lives.
 #pragma once
 
 #include <atomic>
@@ -29,17 +29,17 @@ class LeaseConnection {
     std::vector<UniqueFd> fds;
   };
 
-  // Sends a request, with `fds`, which stay the caller's, and waits for its reply. The daemon's failures come
-  // back with their code and words. UNAVAILABLE if the daemon is gone, or has not answered by `deadline_ns`
-  // (CLOCK_MONOTONIC).
+  // Sends a request, with `fds`, which stay the caller's, and waits for its reply. The daemon's
+  // failures come back with their code and words. UNAVAILABLE if the daemon is gone, or has not
+  // answered by `deadline_ns` (CLOCK_MONOTONIC).
   absl::StatusOr<Reply> Call(const LeaseRequest& request, int64_t deadline_ns,
                              std::span<const int> fds = {});
 
   // True once the daemon's end is closed. A system call, about 200 ns.
   bool Gone();
 
-  // Ends the session, also where a child process still has a copy of the descriptor. Waiting calls end
-  // with UNAVAILABLE.
+  // Ends the session, also where a child process still has a copy of the descriptor. Waiting calls
+  // end with UNAVAILABLE.
   void Shutdown();
 
   // In a forked child: lets go of the parent's lease. Async-signal-safe.
@@ -54,8 +54,8 @@ class LeaseConnection {
   explicit LeaseConnection(UniqueFd socket);
 
   absl::Status Send(uint64_t id, const LeaseRequest& request, std::span<const int> fds);
-  // Reads one packet for whom it concerns; waits for it until `deadline_ns`. Called by one thread at a time,
-  // without the lock.
+  // Reads one packet for whom it concerns; waits for it until `deadline_ns`. Called by one thread
+  // at a time, without the lock.
   void ReadOne(int64_t deadline_ns);
   void Deliver(LeaseReply message, std::vector<UniqueFd> fds);
   void FailAll();

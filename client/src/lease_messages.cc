@@ -136,19 +136,34 @@ absl::StatusOr<LeaseReply> DecodeLeaseReply(std::string_view packet) {
   bool ok = true;
   while (ok && r.Next()) {
     switch (r.field()) {
-      case 1: reply.id = r.varint(); break;
-      case 2: reply.code = static_cast<int32_t>(r.varint()); break;
-      case 3: reply.message = r.bytes(); break;
-      case 4: ok = DecodeInto<SessionOpened>(r.bytes(), &reply); break;
-      case 5: ok = DecodeInto<RegionAllocated>(r.bytes(), &reply); break;
-      case 6: ok = DecodeInto<RegionMapped>(r.bytes(), &reply); break;
-      case 7: ok = DecodeInto<Joined>(r.bytes(), &reply); break;
-      default: break;  // a newer daemon's field
+      case 1:
+        reply.id = r.varint();
+        break;
+      case 2:
+        reply.code = static_cast<int32_t>(r.varint());
+        break;
+      case 3:
+        reply.message = r.bytes();
+        break;
+      case 4:
+        ok = DecodeInto<SessionOpened>(r.bytes(), &reply);
+        break;
+      case 5:
+        ok = DecodeInto<RegionAllocated>(r.bytes(), &reply);
+        break;
+      case 6:
+        ok = DecodeInto<RegionMapped>(r.bytes(), &reply);
+        break;
+      case 7:
+        ok = DecodeInto<Joined>(r.bytes(), &reply);
+        break;
+      default:
+        break;  // a newer daemon's field
     }
   }
   if (!ok || !r.ok()) {
-    return absl::InternalError("shuntd sent a reply that is no LeaseReply: " +
-                               std::to_string(packet.size()) + " bytes");
+    return absl::InternalError(
+        "shuntd sent a reply that is no LeaseReply: " + std::to_string(packet.size()) + " bytes");
   }
   return reply;
 }

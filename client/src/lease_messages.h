@@ -1,5 +1,6 @@
-// What libshunt says on the lease socket: LeaseRequest and LeaseReply of proto/shunt/v1/session.proto as
-// plain structs. That file defines them; a test holds these against protobuf's own encoding.
+// What libshunt says on the lease socket: LeaseRequest and LeaseReply of
+// proto/shunt/v1/session.proto as plain structs. That file defines them; a test holds these against
+// protobuf's own encoding.
 #pragma once
 
 #include <cstdint>

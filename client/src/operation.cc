@@ -81,7 +81,8 @@ absl::Status AsyncOperation::WatchNext() {
     uint64_t sequence;
     if (!board::Member::ServedBy(*parts_[first_open_].operation, &channel, &sequence)) {
       return absl::FailedPreconditionError(
-          "an operation on memory outside regions has no descriptor: it moves only in shunt_op_poll and "
+          "an operation on memory outside regions has no descriptor: it moves only in "
+          "shunt_op_poll and "
           "shunt_op_wait");
     }
     SHUNT_RETURN_IF_ERROR(communicator_->Watch(channel, sequence, event_.get()));

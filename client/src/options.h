@@ -10,8 +10,9 @@
 
 namespace shunt::client {
 
-// Copies what both sides know. A newer program's further fields must be zero: it asks for nothing that this
-// library does not have. `Struct`'s first fields, of kFirstBytes, exist since the first version.
+// Copies what both sides know. A newer program's further fields must be zero: it asks for nothing
+// that this library does not have. `Struct`'s first fields, of kFirstBytes, exist since the first
+// version.
 template <typename Struct>
 absl::Status ReadOptions(const char* name, const Struct* given, Struct* out) {
   *out = Struct{};
@@ -19,11 +20,13 @@ absl::Status ReadOptions(const char* name, const Struct* given, Struct* out) {
   if (given == nullptr) return absl::OkStatus();
   const size_t size = given->struct_size;
   if (size < sizeof(Struct) || size > 4096) {
-    return absl::InvalidArgumentError(absl::StrCat(name, ".struct_size is ", size, ", expected sizeof(", name,
-                                                   "), ", sizeof(Struct), " in this version"));
+    return absl::InvalidArgumentError(absl::StrCat(name, ".struct_size is ", size,
+                                                   ", expected sizeof(", name, "), ",
+                                                   sizeof(Struct), " in this version"));
   }
   const auto* bytes = reinterpret_cast<const std::byte*>(given);
-  if (std::any_of(bytes + sizeof(Struct), bytes + size, [](std::byte b) { return b != std::byte{0}; })) {
+  if (std::any_of(bytes + sizeof(Struct), bytes + size,
+                  [](std::byte b) { return b != std::byte{0}; })) {
     return absl::UnimplementedError(
         absl::StrCat(name, " has fields set that this version of libshunt does not know"));
   }

@@ -17,16 +17,17 @@ RegionTable::Memory MemoryOf(const Mapping& mapping) { return {mapping.data(), m
 // Where `id` is, or belongs, in a vector that is sorted by id.
 template <typename Vector>
 auto LowerBound(Vector& v, uint64_t id) {
-  return std::lower_bound(v.begin(), v.end(), id, [](const auto& e, uint64_t i) { return e.id < i; });
+  return std::lower_bound(v.begin(), v.end(), id,
+                          [](const auto& e, uint64_t i) { return e.id < i; });
 }
 
 }  // namespace
 
 void RegionTable::AddOwn(OwnRegion region) {
   std::unique_lock lock(mutex_);
-  const auto at = std::upper_bound(
-      own_.begin(), own_.end(), Begin(region),
-      [](uintptr_t address, const OwnRegion& r) { return address < Begin(r); });
+  const auto at =
+      std::upper_bound(own_.begin(), own_.end(), Begin(region),
+                       [](uintptr_t address, const OwnRegion& r) { return address < Begin(r); });
   own_by_id_.insert(LowerBound(own_by_id_, region.id), {region.id, MemoryOf(region.mapping)});
   own_.insert(at, std::move(region));
 }

@@ -1,5 +1,5 @@
-// The regions that this process has mapped: its session's own, found by address, and those of fellow
-// members, found by id.
+// The regions that this process has mapped: its session's own, found by address, and those of
+// fellow members, found by id.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +39,8 @@ class RegionTable {
   Memory Peer(uint64_t id) const;
   // If another thread was first, `mapping` is dropped.
   Memory AddPeer(uint64_t id, Mapping mapping);
-  // Unmaps all peers' regions if `idle()`, asked under the lock, says that nobody has pointers into them.
+  // Unmaps all peers' regions if `idle()`, asked under the lock, says that nobody has pointers into
+  // them.
   template <typename Idle>
   bool DropPeers(Idle&& idle) {
     std::vector<PeerRegion> dropped;  // unmapped outside the lock

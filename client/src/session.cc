@@ -1,13 +1,13 @@
 #include "client/src/session.h"
 
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <chrono>
 #include <optional>
 #include <utility>
-
-#include <sched.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "client/src/communicator.h"
@@ -45,11 +45,12 @@ Session::Session(std::unique_ptr<LeaseConnection> lease)
     : pid_(::getpid()), lease_(std::move(lease)) {}
 
 absl::StatusOr<std::shared_ptr<Session>> Session::Open(const Options& options) {
-  const std::string path = absl::StrCat(options.socket, absl::string_view(kLeaseSuffix.data(), kLeaseSuffix.size()));
+  const std::string path =
+      absl::StrCat(options.socket, absl::string_view(kLeaseSuffix.data(), kLeaseSuffix.size()));
   if (absl::Status fits = CheckUnixPath(path); !fits.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("socket '", options.socket, "': it has ", options.socket.size(), " bytes, at most ",
-                     kMaxUnixPathBytes - kLeaseSuffix.size(), " fit (and none at all is no path)"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "socket '", options.socket, "': it has ", options.socket.size(), " bytes, at most ",
+        kMaxUnixPathBytes - kLeaseSuffix.size(), " fit (and none at all is no path)"));
   }
   std::shared_ptr<Session> session;
   {
@@ -73,7 +74,8 @@ absl::Status Session::Start(const Options& options) {
   }
   id_ = opened->session_id;
   if (!ring::CheckEntries(opened->ring_entries).ok()) {
-    return absl::InternalError(absl::StrCat("shuntd made a ring of ", opened->ring_entries, " entries"));
+    return absl::InternalError(
+        absl::StrCat("shuntd made a ring of ", opened->ring_entries, " entries"));
   }
   const size_t bytes = ring::BytesFor(opened->ring_entries);
   SHUNT_RETURN_IF_ERROR(CheckSealedMemfd(reply.fds[0].get(), bytes));
@@ -101,9 +103,9 @@ void Session::Close() {
 
 absl::Status Session::CheckProcess() const {
   if (!InForkedChild()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "session ", id_, " belongs to process ", pid_, ": process ", ::getpid(),
-      ", forked from it, must open its own"));
+  return absl::FailedPreconditionError(absl::StrCat("session ", id_, " belongs to process ", pid_,
+                                                    ": process ", ::getpid(),
+                                                    ", forked from it, must open its own"));
 }
 
 void Session::OnForkChild() {
@@ -162,7 +164,8 @@ RegionTable::Memory Session::PeerRegion(uint64_t region_id) {
   auto reply = lease_->Call(MapRegion{region_id}, RequestDeadlineNs());
   if (!reply.ok() || reply->fds.size() != 1) return {};
   const auto* mapped = std::get_if<RegionMapped>(&reply->message.response);
-  if (mapped == nullptr || !CheckSealedMemfd(reply->fds[0].get(), mapped->size_bytes).ok()) return {};
+  if (mapped == nullptr || !CheckSealedMemfd(reply->fds[0].get(), mapped->size_bytes).ok())
+    return {};
   auto mapping = Mapping::Map(reply->fds[0].get(), mapped->size_bytes);
   if (!mapping.ok()) return {};
   // The owner has touched the pages: this only fills the page tables, huge pages at a stroke.
@@ -199,7 +202,8 @@ absl::Status Session::Submit(const ring::Submission& submission) {
   const bool serve = entry.opcode == static_cast<uint32_t>(ring::Opcode::kServe);
   CollectCompletions();
   ring::RingClient::Pushed pushed = ring_.Push(entry);
-  for (int64_t deadline_ns = 0; pushed == ring::RingClient::Pushed::kFull; pushed = ring_.Push(entry)) {
+  for (int64_t deadline_ns = 0; pushed == ring::RingClient::Pushed::kFull;
+       pushed = ring_.Push(entry)) {
     CollectCompletions();
     if (serve && ring_.outstanding() >= ring_.entries()) {
       return absl::ResourceExhaustedError(
@@ -210,7 +214,8 @@ absl::Status Session::Submit(const ring::Submission& submission) {
     if (deadline_ns == 0) deadline_ns = now_ns + kRingFullNs;
     if (lease_->Gone()) return absl::UnavailableError("shuntd is gone");
     if (now_ns >= deadline_ns) {
-      return absl::UnavailableError("shuntd does not empty the session's ring: it is stopped or overloaded");
+      return absl::UnavailableError(
+          "shuntd does not empty the session's ring: it is stopped or overloaded");
     }
     ::sched_yield();
   }

@@ -31,8 +31,8 @@ class Session final : public std::enable_shared_from_this<Session>, private Fork
   static absl::StatusOr<std::shared_ptr<Session>> Open(const Options& options);
   ~Session();
 
-  // Ends the session at the daemon. What waits ends with UNAVAILABLE; memory stays mapped until the last
-  // owner of the session is gone.
+  // Ends the session at the daemon. What waits ends with UNAVAILABLE; memory stays mapped until the
+  // last owner of the session is gone.
   void Close();
 
   uint64_t id() const { return id_; }
@@ -53,8 +53,8 @@ class Session final : public std::enable_shared_from_this<Session>, private Fork
   bool HasStaleRegions() const {
     return ring_.regions_freed() != regions_freed_seen_.load(std::memory_order_relaxed);
   }
-  // Unmaps the peers' regions unless an operation besides the caller's is active. The caller's must not have
-  // looked anything up yet.
+  // Unmaps the peers' regions unless an operation besides the caller's is active. The caller's must
+  // not have looked anything up yet.
   void DropStaleRegions();
 
   // ---- For communicators

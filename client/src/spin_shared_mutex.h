@@ -1,11 +1,11 @@
-// A reader-writer lock for lookups of some nanoseconds that change now and then: two atomic operations a
-// reader, no system call. Nobody holds it across a system call that may block.
+// A reader-writer lock for lookups of some nanoseconds that change now and then: two atomic
+// operations a reader, no system call. Nobody holds it across a system call that may block.
 #pragma once
+
+#include <sched.h>
 
 #include <atomic>
 #include <cstdint>
-
-#include <sched.h>
 
 namespace shunt::client {
 

@@ -1,6 +1,6 @@
-// The protobuf wire format, as far as the lease socket's messages need it: varints, strings and nested
-// messages. Encoded by hand so that no protobuf runtime, whose versions do not mix, comes into a
-// training job with this library. https://protobuf.dev/programming-guides/encoding/
+// The protobuf wire format, as far as the lease socket's messages need it: varints, strings and
+// nested messages. Encoded by hand so that no protobuf runtime, whose versions do not mix, comes
+// into a training job with this library. https://protobuf.dev/programming-guides/encoding/
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,8 @@ class WireWriter {
   std::string* out_;
 };
 
-// Reads one message field by field. Unknown fields are the caller's to skip: just do not look at them.
+// Reads one message field by field. Unknown fields are the caller's to skip: just do not look at
+// them.
 class WireReader {
  public:
   explicit WireReader(std::string_view data) : data_(data) {}

@@ -35,7 +35,8 @@ bool SealAbsent(const Channel& channel, uint64_t seq) {
     uint64_t seen = word.load(std::memory_order_acquire);
     // A newer word means that the operation is long over.
     while (seen >> 2 < seq) {
-      if (word.compare_exchange_weak(seen, SealedWord(seq), std::memory_order_seq_cst)) seen = SealedWord(seq);
+      if (word.compare_exchange_weak(seen, SealedWord(seq), std::memory_order_seq_cst))
+        seen = SealedWord(seq);
     }
     if (seen == SealedWord(seq)) failed = true;
   }
@@ -52,30 +53,33 @@ CollectiveSpec SpecOf(uint32_t channel, const PostBody& body) {
   return spec;
 }
 
-std::string MismatchText(const Board& board, const Channel& channel, uint64_t seq, int a, const PostBody& a_body,
-                         int b) {
+std::string MismatchText(const Board& board, const Channel& channel, uint64_t seq, int a,
+                         const PostBody& a_body, int b) {
   const PostBody b_body = ReadBody(channel.post(seq, b));
-  return absl::StrCat("the calls of communicator ", NameText(board), " do not match: ",
-                      RankText(board, board.RankOf(channel.id(), a)), " called ",
+  return absl::StrCat("the calls of communicator ", NameText(board),
+                      " do not match: ", RankText(board, board.RankOf(channel.id(), a)), " called ",
                       CallText(board, channel.id(), seq, a_body), ", ",
                       RankText(board, board.RankOf(channel.id(), b)), " called ",
                       CallText(board, channel.id(), seq, b_body));
 }
 
-std::string LeftText(const Board& board, const Channel& channel, uint64_t seq, const PostBody& waiting, int rank) {
+std::string LeftText(const Board& board, const Channel& channel, uint64_t seq,
+                     const PostBody& waiting, int rank) {
   const std::string last = LastCallText(board, rank);
-  return absl::StrCat(CallText(board, channel.id(), seq, waiting), " on communicator ", NameText(board), ": ",
-                      RankText(board, rank), " has left; ",
-                      last.empty() ? "it had never called" : absl::StrCat("its last call was ", last));
+  return absl::StrCat(
+      CallText(board, channel.id(), seq, waiting), " on communicator ", NameText(board), ": ",
+      RankText(board, rank), " has left; ",
+      last.empty() ? "it had never called" : absl::StrCat("its last call was ", last));
 }
 
-std::string AbsentText(const Board& board, const Channel& channel, uint64_t seq, int waiter, const PostBody& mine,
-                       int64_t waited_ns, int* first_absent) {
+std::string AbsentText(const Board& board, const Channel& channel, uint64_t seq, int waiter,
+                       const PostBody& mine, int64_t waited_ns, int* first_absent) {
   std::string text = absl::StrCat(
       CallText(board, channel.id(), seq, mine), " on communicator ", NameText(board), ": ",
       RankText(board, board.RankOf(channel.id(), waiter)),
-      waited_ns < 0 ? " waited until its deadline for "
-                    : absl::StrFormat(" waited %.1f s for ", static_cast<double>(waited_ns) * 1e-9));
+      waited_ns < 0
+          ? " waited until its deadline for "
+          : absl::StrFormat(" waited %.1f s for ", static_cast<double>(waited_ns) * 1e-9));
   int absent = 0;
   *first_absent = -1;
   for (int p = 0; p < channel.participants(); ++p) {
@@ -84,8 +88,9 @@ std::string AbsentText(const Board& board, const Channel& channel, uint64_t seq,
     if (*first_absent < 0) *first_absent = rank;
     if (++absent > kMaxNamed) continue;
     const std::string last = LastCallText(board, rank);
-    absl::StrAppend(&text, absent > 1 ? ", " : "", RankText(board, rank),
-                    last.empty() ? ", which never called" : absl::StrCat(", whose last call was ", last));
+    absl::StrAppend(
+        &text, absent > 1 ? ", " : "", RankText(board, rank),
+        last.empty() ? ", which never called" : absl::StrCat(", whose last call was ", last));
   }
   if (absent > kMaxNamed) absl::StrAppend(&text, " and ", absent - kMaxNamed, " more");
   return text;

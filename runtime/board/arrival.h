@@ -29,7 +29,8 @@ inline bool Publish(Post& post, uint64_t seq) {
 // True if both are the same collective call, or a send and its receive.
 bool SameCall(uint32_t channel, const PostBody& a, const PostBody& b);
 
-// Watches the posts of one operation from participant `me`'s side. Each call continues where the last one stopped.
+// Watches the posts of one operation from participant `me`'s side. Each call continues where the
+// last one stopped.
 class ArrivalScan {
  public:
   Arrival Check(const Channel& channel, uint64_t seq, int me, const PostBody& mine) {
@@ -38,7 +39,8 @@ class ArrivalScan {
       const Post& post = channel.post(seq, next_);
       // With Publish, so ordered that of two ranks which come last at least one sees both posts.
       const uint64_t word = post.word.load(std::memory_order_seq_cst);
-      if (word != PostedWord(seq)) return word == SealedWord(seq) ? Arrival::kSealed : Arrival::kWaiting;
+      if (word != PostedWord(seq))
+        return word == SealedWord(seq) ? Arrival::kSealed : Arrival::kWaiting;
       if (!SameCall(channel.id(), mine, post.body)) {
         culprit_ = next_;
         return Arrival::kMismatch;
@@ -78,31 +80,35 @@ class ArrivalScan {
 // A posted participant whose call differs from `mine`, wherever it stands in the order; -1 if none.
 int FindMismatch(const Channel& channel, uint64_t seq, int me, const PostBody& mine);
 
-// Seals the posts of all who have not come. True if the operation has thereby failed (or had before), false if all
-// had posted.
+// Seals the posts of all who have not come. True if the operation has thereby failed (or had
+// before), false if all had posted.
 bool SealAbsent(const Channel& channel, uint64_t seq);
 
-// References and inline bytes share a post's line: a small input lies in it where no reference is needed.
+// References and inline bytes share a post's line: a small input lies in it where no reference is
+// needed.
 inline bool InputInLine(const PostBody& body, uint64_t input_bytes) {
   const auto out = static_cast<Place>(body.out_place_kind);
-  return body.in_place_kind == static_cast<uint8_t>(Place::kSlot) && input_bytes <= kLineInlineBytes &&
-         out != Place::kRegion && out != Place::kStaged;
+  return body.in_place_kind == static_cast<uint8_t>(Place::kSlot) &&
+         input_bytes <= kLineInlineBytes && out != Place::kRegion && out != Place::kStaged;
 }
 
-// What the participants agreed on, as the plans see it (a receive is its send, seen from the other side).
+// What the participants agreed on, as the plans see it (a receive is its send, seen from the other
+// side).
 CollectiveSpec SpecOf(uint32_t channel, const PostBody& body);
 
 // "'name': rank 0 (pid 1) called …, rank 1 (pid 2) called …".
-std::string MismatchText(const Board& board, const Channel& channel, uint64_t seq, int a, const PostBody& a_body,
-                         int b);
+std::string MismatchText(const Board& board, const Channel& channel, uint64_t seq, int a,
+                         const PostBody& a_body, int b);
 // True if the rank will never post again: it has left, or its process is gone.
 inline bool Gone(const Board& board, int rank) {
   return board.row(rank).dead.load(std::memory_order_acquire) != 0;
 }
 // "…: rank 2 (pid 7) has left; its last call was …".
-std::string LeftText(const Board& board, const Channel& channel, uint64_t seq, const PostBody& waiting, int rank);
-// Who of the operation is missing and what each called last; `waited_ns` < 0 if unknown. Call after SealAbsent.
-std::string AbsentText(const Board& board, const Channel& channel, uint64_t seq, int waiter, const PostBody& mine,
-                       int64_t waited_ns, int* first_absent);
+std::string LeftText(const Board& board, const Channel& channel, uint64_t seq,
+                     const PostBody& waiting, int rank);
+// Who of the operation is missing and what each called last; `waited_ns` < 0 if unknown. Call after
+// SealAbsent.
+std::string AbsentText(const Board& board, const Channel& channel, uint64_t seq, int waiter,
+                       const PostBody& mine, int64_t waited_ns, int* first_absent);
 
 }  // namespace shunt::board

@@ -28,7 +28,8 @@ uint32_t PrepareToSleep(const Board& board, int rank) {
   Bell& bell = board.bell(rank);
   const uint32_t ticket = bell.count.load(std::memory_order_seq_cst);
   bell.sleeping.store(1, std::memory_order_seq_cst);
-  // What the caller now looks at must not have been read before: either it sees the event, or Ring sees the sleeper.
+  // What the caller now looks at must not have been read before: either it sees the event, or Ring
+  // sees the sleeper.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   return ticket;
 }

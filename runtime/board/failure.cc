@@ -44,8 +44,8 @@ absl::StatusCode CodeOf(uint32_t reason) {
   return absl::StatusCode::kInternal;
 }
 
-std::string CallWords(uint32_t kind, uint32_t dtype, uint32_t redop, int root, int peer, uint64_t seq,
-                      uint64_t count) {
+std::string CallWords(uint32_t kind, uint32_t dtype, uint32_t redop, int root, int peer,
+                      uint64_t seq, uint64_t count) {
   const auto k = static_cast<OpKind>(kind);
   // Debian's absl::string_view is a type of its own.
   const auto word = [](std::string_view s) { return absl::string_view(s.data(), s.size()); };
@@ -85,7 +85,8 @@ absl::Status AwaitFailure(const Board& board, int64_t patience_ns) {
   while (f.state.load(std::memory_order_acquire) != kReadable) {
     if (NowNs() > patience) {
       return absl::UnavailableError(
-          absl::StrCat("communicator ", NameText(board), " failed; the rank that found out died before it said why"));
+          absl::StrCat("communicator ", NameText(board),
+                       " failed; the rank that found out died before it said why"));
     }
   }
   const size_t size = std::min<size_t>(f.text_size, kFailureTextBytes);
@@ -100,12 +101,13 @@ absl::Status DeadCommunicator(const Board& board, const absl::Status& failure) {
 }
 
 std::string RankText(const Board& board, int rank) {
-  return absl::StrCat("rank ", rank, " (pid ", board.row(rank).pid.load(std::memory_order_relaxed), ")");
+  return absl::StrCat("rank ", rank, " (pid ", board.row(rank).pid.load(std::memory_order_relaxed),
+                      ")");
 }
 
 std::string CallText(const Board& board, uint32_t channel, uint64_t seq, const PostBody& body) {
   const int peer = static_cast<OpKind>(body.kind) == OpKind::kSend ? board.RankOf(channel, 1)
-                                                                    : board.RankOf(channel, 0);
+                                                                   : board.RankOf(channel, 0);
   return CallWords(body.kind, body.dtype, body.redop, body.root, peer, seq, body.count);
 }
 
@@ -115,8 +117,8 @@ std::string LastCallText(const Board& board, int rank) {
   if (seq == 0) return "";
   const uint64_t words = last.words.load(std::memory_order_relaxed);
   const int root_or_peer = static_cast<int16_t>(words >> 32);
-  return CallWords(words & 0xff, (words >> 8) & 0xff, (words >> 16) & 0xff, root_or_peer, root_or_peer, seq,
-                   last.count.load(std::memory_order_relaxed));
+  return CallWords(words & 0xff, (words >> 8) & 0xff, (words >> 16) & 0xff, root_or_peer,
+                   root_or_peer, seq, last.count.load(std::memory_order_relaxed));
 }
 
 std::string NameText(const Board& board) {

@@ -20,13 +20,18 @@ void RecordFailure(const Board& board, FailureReason reason, int rank, std::stri
 // A writer of the record needs microseconds; one that died in the middle must not hold the readers.
 inline constexpr int64_t kWriterPatienceNs = 50'000'000;
 
-// The failure as a status; OK if there is none. What it reads is hostile: bounded and made printable.
+// The failure as a status; OK if there is none. What it reads is hostile: bounded and made
+// printable.
 absl::Status FailureStatus(const Board& board);
-// The same for somebody who knows that it has failed: waits for the record, whose writer may be about to write it.
+// The same for somebody who knows that it has failed: waits for the record, whose writer may be
+// about to write it.
 absl::Status AwaitFailure(const Board& board, int64_t patience_ns = kWriterPatienceNs);
-// What a call gets that comes after the failure: FAILED_PRECONDITION with the first failure's words.
+// What a call gets that comes after the failure: FAILED_PRECONDITION with the first failure's
+// words.
 absl::Status DeadCommunicator(const Board& board, const absl::Status& failure);
-inline absl::Status DeadCommunicator(const Board& board) { return DeadCommunicator(board, FailureStatus(board)); }
+inline absl::Status DeadCommunicator(const Board& board) {
+  return DeadCommunicator(board, FailureStatus(board));
+}
 
 // "rank 3 (pid 4242)".
 std::string RankText(const Board& board, int rank);

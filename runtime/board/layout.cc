@@ -39,7 +39,9 @@ Channel::Channel(std::byte* base, uint32_t id, int participants, int slots, size
                  bool tables)
     : base_(base),
       slot_base_(base + static_cast<size_t>(participants) * kLine),
-      payloads_(base + RoundUp(static_cast<size_t>(participants) * kLine + slots * SlotBytes(participants), kPage)),
+      payloads_(base +
+                RoundUp(static_cast<size_t>(participants) * kLine + slots * SlotBytes(participants),
+                        kPage)),
       tables_(tables ? payloads_ + RoundUp(4 * inline_bytes * participants, kPage) : nullptr),
       slot_bytes_(SlotBytes(participants)),
       inline_bytes_(inline_bytes),
@@ -76,7 +78,8 @@ RankRow& Board::row(int rank) const {
 }
 
 Bell& Board::bell(int rank) const {
-  return *reinterpret_cast<Bell*>(base_ + RanksOffset() + (static_cast<size_t>(world_) + rank) * kLine);
+  return *reinterpret_cast<Bell*>(base_ + RanksOffset() +
+                                  (static_cast<size_t>(world_) + rank) * kLine);
 }
 
 LastCall& Board::last_call(int rank) const {
@@ -86,10 +89,11 @@ LastCall& Board::last_call(int rank) const {
 
 Channel Board::channel(uint32_t id) const {
   if (id == 0) {
-    return Channel(base_ + CollectivesOffset(world_), 0, world_, kCollectiveSlots, kCollectiveInlineBytes, true);
+    return Channel(base_ + CollectivesOffset(world_), 0, world_, kCollectiveSlots,
+                   kCollectiveInlineBytes, true);
   }
-  return Channel(base_ + PairsOffset(world_) + (id - 1) * PairBytes(), id, 2, kPairSlots, kPairInlineBytes,
-                 false);
+  return Channel(base_ + PairsOffset(world_) + (id - 1) * PairBytes(), id, 2, kPairSlots,
+                 kPairInlineBytes, false);
 }
 
 }  // namespace shunt::board

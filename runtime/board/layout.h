@@ -1,6 +1,6 @@
-// The board: a small shared memory object in which the ranks of one communicator on one node meet. The
-// daemon makes it, its members map it, and every call of every rank is posted on it before any payload
-// takes any path.
+// The board: a small shared memory object in which the ranks of one communicator on one node meet.
+// The daemon makes it, its members map it, and every call of every rank is posted on it before any
+// payload takes any path.
 //
 //   header     failure record, rank table
 //   ranks      a line each: futex word to sleep on; another: the rank's last call
@@ -15,9 +15,9 @@
 //     payloads   two slots: a participant's small input and output
 //     tables     a participant's counts and displacements (all_to_all_v)
 //
-// All words in it are hostile to the daemon (any member may write anything) and trusted by no offset:
-// geometry follows from the world size alone, never from what the board says. Pages that nobody touched
-// cost nothing, so the sparse parts (pairs that never talk) are free.
+// All words in it are hostile to the daemon (any member may write anything) and trusted by no
+// offset: geometry follows from the world size alone, never from what the board says. Pages that
+// nobody touched cost nothing, so the sparse parts (pairs that never talk) are free.
 #pragma once
 
 #include <atomic>
@@ -37,28 +37,29 @@ inline constexpr size_t kLineInlineBytes = 32;
 // Payload that travels in a slot of the board; above it ranks read each other's regions.
 inline constexpr size_t kCollectiveInlineBytes = 16384;
 inline constexpr size_t kPairInlineBytes = 2048;
-// One window of a staging copy, input or output. A rank may have a staged operation in the works on each of its
-// pairs at once, so theirs are shorter.
+// One window of a staging copy, input or output. A rank may have a staged operation in the works on
+// each of its pairs at once, so theirs are shorter.
 inline constexpr size_t kStagingWindowBytes = 256 << 10;
 inline constexpr size_t kPairStagingWindowBytes = 128 << 10;
 
 enum class FailureReason : uint32_t {
   kNone = 0,
-  kMismatch,   // two ranks' calls differ
-  kAbsent,     // a rank did not call before the deadline
-  kStuck,      // all called, but a rank did not finish its part before the deadline
-  kRankDied,   // a rank's process is gone
-  kRankLeft,   // a rank left the communicator
-  kAborted,    // a rank aborted
-  kBadMemory,  // a post names memory that isn't there
-  kDaemonGone, // no shuntd any more
+  kMismatch,    // two ranks' calls differ
+  kAbsent,      // a rank did not call before the deadline
+  kStuck,       // all called, but a rank did not finish its part before the deadline
+  kRankDied,    // a rank's process is gone
+  kRankLeft,    // a rank left the communicator
+  kAborted,     // a rank aborted
+  kBadMemory,   // a post names memory that isn't there
+  kDaemonGone,  // no shuntd any more
 };
 
-// Written once, by whoever first finds that an operation cannot succeed; then the communicator is dead.
+// Written once, by whoever first finds that an operation cannot succeed; then the communicator is
+// dead.
 struct Failure {
   std::atomic<uint32_t> state;  // 0 none, 1 being written, 2 readable
   uint32_t reason;
-  int32_t rank;        // culprit, -1 unknown
+  int32_t rank;  // culprit, -1 unknown
   uint32_t text_size;
   char text[kFailureTextBytes];  // words for people, not terminated
 };
@@ -87,11 +88,13 @@ struct alignas(kLine) Bell {
   std::atomic<uint32_t> sleeping;  // 1: somebody sleeps or is about to
 };
 
-// What a rank called last, for messages: its own line, so that writing it costs the hot path nothing.
+// What a rank called last, for messages: its own line, so that writing it costs the hot path
+// nothing.
 struct alignas(kLine) LastCall {
   std::atomic<uint64_t> sequence;  // 0: it never called
   std::atomic<uint64_t> count;
-  std::atomic<uint64_t> words;  // kind, dtype, redop (a byte each), root or peer (16 bits at bit 32)
+  std::atomic<uint64_t>
+      words;  // kind, dtype, redop (a byte each), root or peer (16 bits at bit 32)
 };
 
 // How a participant's buffer is reached.
@@ -107,8 +110,8 @@ enum PostFlags : uint8_t {
   kPriorComplete = 2,  // this rank had finished all its earlier operations of the channel
 };
 
-// word: sequence << 2 | state. A post is published by exchanging the word, and an absent rank's post is
-// sealed the same way: one of the two wins, so an operation has one outcome.
+// word: sequence << 2 | state. A post is published by exchanging the word, and an absent rank's
+// post is sealed the same way: one of the two wins, so an operation has one outcome.
 enum PostState : uint64_t { kPosted = 1, kSealed = 2 };
 
 struct PostBody {
@@ -146,7 +149,7 @@ struct alignas(kLine) Lane {
 struct alignas(kLine) StageProgress {
   std::atomic<uint64_t> staged_in;  // sequence (low 32 bits) << 32 | windows copied in
   std::atomic<uint64_t> taken_out;  // sequence (low 32 bits) << 32 | windows copied out
-  std::atomic<uint64_t> working;    // the sequence while it holds chunks, else 0: names who is stuck
+  std::atomic<uint64_t> working;  // the sequence while it holds chunks, else 0: names who is stuck
 };
 
 struct alignas(kLine) Retired {
@@ -162,14 +165,17 @@ struct VRow {
 class Channel {
  public:
   Channel() = default;
-  Channel(std::byte* base, uint32_t id, int participants, int slots, size_t inline_bytes, bool tables);
+  Channel(std::byte* base, uint32_t id, int participants, int slots, size_t inline_bytes,
+          bool tables);
 
   uint32_t id() const { return id_; }
   int participants() const { return participants_; }
   int slots() const { return slots_; }
   int lanes() const { return lanes_; }
   size_t inline_bytes() const { return inline_bytes_; }
-  size_t staging_window_bytes() const { return id_ == 0 ? kStagingWindowBytes : kPairStagingWindowBytes; }
+  size_t staging_window_bytes() const {
+    return id_ == 0 ? kStagingWindowBytes : kPairStagingWindowBytes;
+  }
 
   Fate& fate(uint64_t seq) const { return At<Fate>(Slot(seq), 0); }
   Lane& lane(uint64_t seq, int lane) const { return At<Lane>(Slot(seq), 1 + lane); }

@@ -1,10 +1,10 @@
 #include "runtime/board/member.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <unordered_map>
 #include <vector>
-
-#include <sched.h>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/board/bell.h"
@@ -21,7 +21,8 @@ constexpr int64_t kDaemonCheckNs = 50'000'000;
 // Looking at the clock costs as much as several looks at a cache line.
 constexpr int kLooksPerClock = 32;
 constexpr uint32_t kChunksPerPoll = 1;
-// Measured with two ranks: up to here, two copies through the board beat one pass and its hand-overs.
+// Measured with two ranks: up to here, two copies through the board beat one pass and its
+// hand-overs.
 constexpr uint64_t kRegionSlotBytes = 4096;
 // Ranks that fall far behind free their slots silently: look again this often.
 constexpr int64_t kRoomCheckNs = 100'000;
@@ -38,13 +39,15 @@ inline void Relax() {
 struct ChannelState {
   explicit ChannelState(const Channel& c) : channel(c) {}
   Channel channel;
-  // Made on first use. Operations of a channel run one after another, so they can share it; those of different
-  // channels run in any order, each rank in its own: buffers that they shared would let them wait for each other.
+  // Made on first use. Operations of a channel run one after another, so they can share it; those
+  // of different channels run in any order, each rank in its own: buffers that they shared would
+  // let them wait for each other.
   MemberHost::Staging staging_in, staging_out;
   uint64_t next_seq = 1;
   // Every participant has finished all operations up to here.
   uint64_t all_retired = 0;
-  // Not yet retired, in sequence order; at most as many as the channel has slots. `op` is null once it has ended.
+  // Not yet retired, in sequence order; at most as many as the channel has slots. `op` is null once
+  // it has ended.
   struct Entry {
     uint64_t seq;
     Operation* op;
@@ -62,8 +65,9 @@ struct Member::Impl {
   ChannelState& StateOf(const Call& call, int* participant);
   bool AllRetiredUpTo(ChannelState& state, uint64_t seq, uint64_t distance);
   absl::Status ChoosePlaces(ChannelState& state, Operation& op, bool async);
-  absl::Status ChooseSide(MemberHost::Staging& staging, const Channel& channel, const void* buffer, uint64_t bytes,
-                          bool slot_allowed, uint8_t* place, uint64_t* region, uint64_t* offset);
+  absl::Status ChooseSide(MemberHost::Staging& staging, const Channel& channel, const void* buffer,
+                          uint64_t bytes, bool slot_allowed, uint8_t* place, uint64_t* region,
+                          uint64_t* offset);
   absl::Status Post(Operation& op, ChannelState& state, bool async);
   void Retire(Operation& op, ChannelState& state);
   bool DriveOthers();
@@ -89,7 +93,8 @@ ChannelState& Member::Impl::StateOf(const Call& call, int* participant) {
   }
   const bool sends = call.spec.kind == OpKind::kSend;
   *participant = sends ? 0 : 1;
-  const uint32_t id = sends ? board.PairChannel(rank, call.peer) : board.PairChannel(call.peer, rank);
+  const uint32_t id =
+      sends ? board.PairChannel(rank, call.peer) : board.PairChannel(call.peer, rank);
   // A rank may send to itself: the two ends have states of their own.
   std::unique_ptr<ChannelState>& state = pairs[id * 2 + *participant];
   if (state == nullptr) state = std::make_unique<ChannelState>(board.channel(id));
@@ -111,9 +116,9 @@ bool Member::Impl::AllRetiredUpTo(ChannelState& state, uint64_t seq, uint64_t di
   return state.all_retired >= seq - distance;
 }
 
-absl::Status Member::Impl::ChooseSide(MemberHost::Staging& staging, const Channel& channel, const void* buffer,
-                                      uint64_t bytes, bool slot_allowed, uint8_t* place, uint64_t* region,
-                                      uint64_t* offset) {
+absl::Status Member::Impl::ChooseSide(MemberHost::Staging& staging, const Channel& channel,
+                                      const void* buffer, uint64_t bytes, bool slot_allowed,
+                                      uint8_t* place, uint64_t* region, uint64_t* offset) {
   *place = static_cast<uint8_t>(Place::kNone);
   if (bytes == 0) return absl::OkStatus();
   if (slot_allowed) {
@@ -127,7 +132,8 @@ absl::Status Member::Impl::ChooseSide(MemberHost::Staging& staging, const Channe
     return absl::OkStatus();
   }
   if (staging.data == nullptr) {
-    absl::StatusOr<MemberHost::Staging> made = host->AllocateStaging(2 * channel.staging_window_bytes());
+    absl::StatusOr<MemberHost::Staging> made =
+        host->AllocateStaging(2 * channel.staging_window_bytes());
     if (!made.ok()) return made.status();
     staging = *made;
   }
@@ -145,27 +151,30 @@ absl::Status Member::Impl::ChoosePlaces(ChannelState& state, Operation& op, bool
   const auto [in_bytes, out_bytes] = ExtentsOf(call, body, state.channel, op.participant());
   // The same for all ranks: no kind has more than one block a rank on any rank.
   const OpKind kind = call.spec.kind;
-  const bool one_block = kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kBroadcast ||
-                         state.channel.id() != 0;
-  const uint64_t most = body.count * SizeOf(call.spec.dtype) * (one_block ? 1 : state.channel.participants());
+  const bool one_block = kind == OpKind::kAllReduce || kind == OpKind::kReduce ||
+                         kind == OpKind::kBroadcast || state.channel.id() != 0;
+  const uint64_t most =
+      body.count * SizeOf(call.spec.dtype) * (one_block ? 1 : state.channel.participants());
   const bool small = kind != OpKind::kAllToAllV && most <= state.channel.inline_bytes();
-  // A slot takes its input at once, so everything before must be over. Calls on regions use one only where the hand-over
-  // of a pass costs more than the copies; asynchronous ones never, for the daemon can't reach this process's own memory.
+  // A slot takes its input at once, so everything before must be over. Calls on regions use one
+  // only where the hand-over of a pass costs more than the copies; asynchronous ones never, for the
+  // daemon can't reach this process's own memory.
   const auto on_region = [&](const void* buffer, uint64_t bytes) {
     return bytes == 0 || host->Find(buffer, bytes).region != 0;
   };
-  // The slots' payloads are two: a rank that has started its calls and computes may not have given the last one back.
+  // The slots' payloads are two: a rank that has started its calls and computes may not have given
+  // the last one back.
   const bool slot = small && state.in_flight.empty() && AllRetiredUpTo(state, state.next_seq, 2) &&
                     ((!async && most <= kRegionSlotBytes) ||
                      !(on_region(call.in, in_bytes) && on_region(call.out, out_bytes)));
-  if (absl::Status s = ChooseSide(state.staging_in, state.channel, call.in, in_bytes, slot, &body.in_place_kind,
-                                  &body.ref.in_region, &body.ref.in_offset);
+  if (absl::Status s = ChooseSide(state.staging_in, state.channel, call.in, in_bytes, slot,
+                                  &body.in_place_kind, &body.ref.in_region, &body.ref.in_offset);
       !s.ok()) {
     return s;
   }
   op.staging_in = state.staging_in.data;
-  return ChooseSide(state.staging_out, state.channel, call.out, out_bytes, slot, &body.out_place_kind,
-                    &body.ref.out_region, &body.ref.out_offset);
+  return ChooseSide(state.staging_out, state.channel, call.out, out_bytes, slot,
+                    &body.out_place_kind, &body.ref.out_region, &body.ref.out_offset);
 }
 
 absl::Status Member::Impl::Post(Operation& op, ChannelState& state, bool async) {
@@ -189,13 +198,16 @@ absl::Status Member::Impl::Post(Operation& op, ChannelState& state, bool async) 
   }
   if (absl::Status s = ChoosePlaces(state, op, async); !s.ok()) return s;
   const auto on_region = [](uint8_t place) {
-    return place == static_cast<uint8_t>(Place::kRegion) || place == static_cast<uint8_t>(Place::kNone);
+    return place == static_cast<uint8_t>(Place::kRegion) ||
+           place == static_cast<uint8_t>(Place::kNone);
   };
   uint8_t flags = state.in_flight.empty() ? kPriorComplete : 0;
   const uint64_t seq = state.next_seq;
   if (async && on_region(op.body.in_place_kind) && on_region(op.body.out_place_kind)) {
     flags |= kServed;
-    if (absl::Status s = host->Notify(state.channel.id(), seq, true, op.call().deadline_ns); !s.ok()) return s;
+    if (absl::Status s = host->Notify(state.channel.id(), seq, true, op.call().deadline_ns);
+        !s.ok())
+      return s;
   }
   ++state.next_seq;
   state.in_flight.push_back({seq, &op, (flags & kServed) != 0});
@@ -214,8 +226,8 @@ void Member::Impl::Retire(Operation& op, ChannelState& state) {
   for (ChannelState::Entry& entry : entries) {
     if (entry.seq == op.seq()) entry.op = nullptr;
   }
-  const auto first_alive =
-      std::find_if(entries.begin(), entries.end(), [](const ChannelState::Entry& e) { return e.op != nullptr; });
+  const auto first_alive = std::find_if(
+      entries.begin(), entries.end(), [](const ChannelState::Entry& e) { return e.op != nullptr; });
   if (first_alive == entries.begin()) return;
   const uint64_t retired = std::prev(first_alive)->seq;
   entries.erase(entries.begin(), first_alive);
@@ -224,7 +236,8 @@ void Member::Impl::Retire(Operation& op, ChannelState& state) {
     state.channel.retired(me).sequence.store(retired, std::memory_order_release);
     return;
   }
-  // Later operations may have waited for this: on other ranks, in this rank's other threads, and in the daemon.
+  // Later operations may have waited for this: on other ranks, in this rank's other threads, and in
+  // the daemon.
   state.channel.retired(me).sequence.store(retired, std::memory_order_seq_cst);
   RingChannel(board, state.channel, -1);
   if (entries.front().served) (void)host->Notify(state.channel.id(), entries.front().seq, false, 0);
@@ -245,7 +258,8 @@ void Member::Impl::RetireEnded() {
   }
 }
 
-// Moves this rank's asynchronous operations, which others may be waiting for; false if none could move.
+// Moves this rank's asynchronous operations, which others may be waiting for; false if none could
+// move.
 bool Member::Impl::DriveOthers() {
   if (async_count.load(std::memory_order_relaxed) == 0) return false;
   std::vector<std::shared_ptr<Operation>> all;
@@ -314,10 +328,13 @@ bool Member::Impl::WaitFor(Operation& op, int64_t give_up_ns) {
     const uint32_t ticket = PrepareToSleep(board, rank);
     if (drive() != Operation::Step::kStalled || DriveOthers()) continue;
     if (HasFailed(board)) continue;
-    Sleep(board, rank, ticket, std::min({kDaemonCheckNs, std::max<int64_t>(1, deadline - now), std::max<int64_t>(1, give_up_ns - now)}));
+    Sleep(board, rank, ticket,
+          std::min({kDaemonCheckNs, std::max<int64_t>(1, deadline - now),
+                    std::max<int64_t>(1, give_up_ns - now)}));
     if (NowNs() - now >= kDaemonCheckNs && host->DaemonGone()) {
       RecordFailure(board, FailureReason::kDaemonGone, -1,
-                    absl::StrCat("communicator ", NameText(board), ": the daemon is gone; start shuntd and open a new session"));
+                    absl::StrCat("communicator ", NameText(board),
+                                 ": the daemon is gone; start shuntd and open a new session"));
     }
   }
 }
@@ -375,7 +392,8 @@ absl::StatusOr<std::shared_ptr<Operation>> Member::Start(const Call& call) {
 bool Member::Poll(Operation& op, absl::Status* outcome) {
   Impl& m = *impl_;
   if (!op.ended() && op.TryEnter()) {
-    if (op.Drive(*m.host, kChunksPerPoll) == Operation::Step::kStalled && NowNs() >= op.call().deadline_ns) {
+    if (op.Drive(*m.host, kChunksPerPoll) == Operation::Step::kStalled &&
+        NowNs() >= op.call().deadline_ns) {
       op.Expire(*m.host);
     }
     op.Leave();
@@ -411,13 +429,15 @@ bool Member::Uses(uint64_t region, std::string* what) {
     return false;
   };
   if (look(m.collectives)) return true;
-  return std::any_of(m.pairs.begin(), m.pairs.end(), [&](const auto& entry) { return look(*entry.second); });
+  return std::any_of(m.pairs.begin(), m.pairs.end(),
+                     [&](const auto& entry) { return look(*entry.second); });
 }
 
 void Member::Abort(std::string_view reason) {
   const Board& board = impl_->board;
   RecordFailure(board, FailureReason::kAborted, impl_->rank,
-                absl::StrCat("communicator ", NameText(board), " was aborted by ", RankText(board, impl_->rank), ": ",
+                absl::StrCat("communicator ", NameText(board), " was aborted by ",
+                             RankText(board, impl_->rank), ": ",
                              absl::string_view(reason.data(), reason.size())));
 }
 

@@ -1,4 +1,5 @@
-// One rank's side of a board: posts calls, works while it waits, sleeps when there is nothing to do.
+// One rank's side of a board: posts calls, works while it waits, sleeps when there is nothing to
+// do.
 #pragma once
 
 #include <cstdint>
@@ -24,22 +25,24 @@ struct RegionRef {
 class RegionResolver {
  public:
   virtual ~RegionResolver() = default;
-  // Address of [offset, offset + bytes) of a region owned by `rank`'s session (on `board`'s communicator);
-  // null if there is no such memory. May map it on first use. The answer stays valid until the operation
-  // that asked has ended. Any thread.
+  // Address of [offset, offset + bytes) of a region owned by `rank`'s session (on `board`'s
+  // communicator); null if there is no such memory. May map it on first use. The answer stays valid
+  // until the operation that asked has ended. Any thread.
   virtual std::byte* Resolve(int rank, uint64_t region, uint64_t offset, uint64_t bytes) = 0;
 };
 
 // What a member needs of its session.
 class MemberHost : public RegionResolver {
  public:
-  // Tells the daemon about (channel, seq). `serve`, called before the post: it must see this operation through,
-  // by `deadline_ns` (CLOCK_MONOTONIC); RESOURCE_EXHAUSTED if the ring is full of operations whose completions
-  // were never collected. Otherwise: there is news of it (the last rank has posted, or it has ended); this must
-  // not fail while the daemon lives, so it waits for room.
+  // Tells the daemon about (channel, seq). `serve`, called before the post: it must see this
+  // operation through, by `deadline_ns` (CLOCK_MONOTONIC); RESOURCE_EXHAUSTED if the ring is full
+  // of operations whose completions were never collected. Otherwise: there is news of it (the last
+  // rank has posted, or it has ended); this must not fail while the daemon lives, so it waits for
+  // room.
   virtual absl::Status Notify(uint32_t channel, uint64_t seq, bool serve, int64_t deadline_ns) = 0;
-  // A staging region for memory outside regions, owned by the member's session: two windows of a channel's inputs,
-  // or of its outputs. Called once for each channel and direction of use, from the calling thread.
+  // A staging region for memory outside regions, owned by the member's session: two windows of a
+  // channel's inputs, or of its outputs. Called once for each channel and direction of use, from
+  // the calling thread.
   struct Staging {
     uint64_t region = 0;
     std::byte* data = nullptr;
@@ -52,26 +55,26 @@ class MemberHost : public RegionResolver {
 };
 
 struct Call {
-  CollectiveSpec spec;              // validated
-  const std::byte* in = nullptr;    // null where the rank has no input, or the size is 0
+  CollectiveSpec spec;            // validated
+  const std::byte* in = nullptr;  // null where the rank has no input, or the size is 0
   std::byte* out = nullptr;
-  Scalar scalar = {};               // kPremulSum
+  Scalar scalar = {};                     // kPremulSum
   const uint64_t* send_counts = nullptr;  // all_to_all_v: world entries each
   const uint64_t* send_displs = nullptr;
   const uint64_t* recv_counts = nullptr;
   const uint64_t* recv_displs = nullptr;
-  int peer = -1;                    // send, receive
-  int64_t deadline_ns = 0;          // CLOCK_MONOTONIC
+  int peer = -1;            // send, receive
+  int64_t deadline_ns = 0;  // CLOCK_MONOTONIC
 };
 
 // An asynchronous call in flight. Owned by the caller; must be done before it is destroyed.
 class Operation;
 
-// A waiting rank first spins, then gives its CPU away between looks, then sleeps. Yielding matters even where there
-// is a CPU for every rank: the scheduler likes to put a waker and its sleeper on one CPU, and only two runnable
-// threads make it move one.
+// A waiting rank first spins, then gives its CPU away between looks, then sleeps. Yielding matters
+// even where there is a CPU for every rank: the scheduler likes to put a waker and its sleeper on
+// one CPU, and only two runnable threads make it move one.
 struct MemberOptions {
-  int64_t spin_ns = 2'000;    // since the wait began; 0 where ranks outnumber CPUs
+  int64_t spin_ns = 2'000;     // since the wait began; 0 where ranks outnumber CPUs
   int64_t yield_ns = 100'000;  // likewise, includes the spinning
 };
 
@@ -88,13 +91,15 @@ class Member {
   // Blocks until the call's outcome is decided and this rank's output is written.
   absl::Status Run(const Call& call);
 
-  // Posts and returns. Where buffers are in regions, the daemon sees it through; else it moves in Poll/Wait.
+  // Posts and returns. Where buffers are in regions, the daemon sees it through; else it moves in
+  // Poll/Wait.
   absl::StatusOr<std::shared_ptr<Operation>> Start(const Call& call);
   // True when it has ended; *outcome is then its status. Makes progress, never blocks.
   bool Poll(Operation& op, absl::Status* outcome);
   // True when ended before `deadline_ns` (CLOCK_MONOTONIC).
   bool Wait(Operation& op, int64_t deadline_ns, absl::Status* outcome);
-  // (channel, sequence) of an operation that the daemon sees through; false if it moves only in Poll/Wait.
+  // (channel, sequence) of an operation that the daemon sees through; false if it moves only in
+  // Poll/Wait.
   static bool ServedBy(const Operation& op, uint32_t* channel, uint64_t* seq);
 
   // True if an unfinished operation of this member touches the region; `what` names it.

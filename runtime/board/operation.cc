@@ -15,19 +15,22 @@ namespace {
 // Between two looks at this rank's own staging copies, which the others wait for.
 constexpr uint32_t kStagedChunks = 4;
 
-std::string StuckText(const Board& board, const Channel& channel, uint64_t seq, int waiter, const PostBody& body,
-                      int64_t waited_ns, int* culprit) {
-  std::string text = absl::StrCat(CallText(board, channel.id(), seq, body), " on communicator ", NameText(board),
-                                  ": all ranks called, but it did not end within ", waited_ns / 1'000'000, " ms: ");
+std::string StuckText(const Board& board, const Channel& channel, uint64_t seq, int waiter,
+                      const PostBody& body, int64_t waited_ns, int* culprit) {
+  std::string text = absl::StrCat(CallText(board, channel.id(), seq, body), " on communicator ",
+                                  NameText(board), ": all ranks called, but it did not end within ",
+                                  waited_ns / 1'000'000, " ms: ");
   *culprit = -1;
   for (int p = 0; p < channel.participants(); ++p) {
-    if (p == waiter || channel.progress(seq, p).working.load(std::memory_order_acquire) != seq) continue;
+    if (p == waiter || channel.progress(seq, p).working.load(std::memory_order_acquire) != seq)
+      continue;
     const int rank = board.RankOf(channel.id(), p);
     absl::StrAppend(&text, *culprit < 0 ? "" : ", ", RankText(board, rank));
     if (*culprit < 0) *culprit = rank;
   }
-  absl::StrAppend(&text, *culprit < 0 ? "a rank is busy with an earlier operation, or stopped"
-                                      : " holds a part of the work and does not go on (is it stopped?)");
+  absl::StrAppend(&text, *culprit < 0
+                             ? "a rank is busy with an earlier operation, or stopped"
+                             : " holds a part of the work and does not go on (is it stopped?)");
   return text;
 }
 
@@ -38,7 +41,8 @@ bool Operation::Post(uint64_t seq, uint8_t flags) {
   body.flags = flags;
   if (body.in_place_kind == static_cast<uint8_t>(Place::kSlot)) {
     const uint64_t bytes = ExtentsOf(call_, body, channel_, me_).in_bytes;
-    std::memcpy(InputInLine(body, bytes) ? body.bytes : channel_.payload_in(seq, me_), call_.in, bytes);
+    std::memcpy(InputInLine(body, bytes) ? body.bytes : channel_.payload_in(seq, me_), call_.in,
+                bytes);
   }
   WriteTable(call_, channel_, seq, me_);
   return WritePost(board_, channel_, seq, me_, body);
@@ -112,10 +116,13 @@ Operation::Step Operation::FinishFromBoard(MemberHost&) {
     const bool premul = plan.redop == Redop::kPremulSum;
     for (int p = 0; p < n; ++p) {
       srcs[p] = input(p) + at;
-      if (premul) std::memcpy(scalars[p].bytes, p == me_ ? &body.scalar : &channel_.post(seq_, p).body.scalar, 8);
+      if (premul)
+        std::memcpy(scalars[p].bytes, p == me_ ? &body.scalar : &channel_.post(seq_, p).body.scalar,
+                    8);
     }
     ReduceInto({plan.dtype, plan.redop, n, StorePolicy::kTemporal}, absl::MakeConstSpan(srcs, n),
-               absl::MakeConstSpan(scalars, premul ? n : 0), absl::MakeConstSpan(&out, 1), plan.count);
+               absl::MakeConstSpan(scalars, premul ? n : 0), absl::MakeConstSpan(&out, 1),
+               plan.count);
   }
   return Succeed();
 }
@@ -144,11 +151,15 @@ Operation::Step Operation::Ready(MemberHost& host) {
   const bool over = outcome == kSucceeded;
   if (over && !Staged(body.out_place_kind)) return TakeFromSlot();
   pass_.emplace();
-  // Once it is over, the others may have freed what they read from; this rank only takes its output.
-  if (absl::Status s = pass_->Build(board_, channel_, seq_, host, /*only_output_of=*/over ? me_ : -1); !s.ok()) {
+  // Once it is over, the others may have freed what they read from; this rank only takes its
+  // output.
+  if (absl::Status s =
+          pass_->Build(board_, channel_, seq_, host, /*only_output_of=*/over ? me_ : -1);
+      !s.ok()) {
     if (over) return Failed(s);
     if (!DecideFailed()) return Step::kMoved;
-    const auto reason = absl::IsFailedPrecondition(s) ? FailureReason::kMismatch : FailureReason::kBadMemory;
+    const auto reason =
+        absl::IsFailedPrecondition(s) ? FailureReason::kMismatch : FailureReason::kBadMemory;
     return Fail(reason, -1, std::string_view(s.message().data(), s.message().size()));
   }
   phase_ = Phase::kRunning;
@@ -160,7 +171,8 @@ Operation::Step Operation::TakeFromSlot() {
   if (body.out_place_kind == static_cast<uint8_t>(Place::kSlot)) {
     const CollectiveSpec plan = SpecOf(channel_.id(), body);
     const uint64_t blocks = OutputBlocks(plan, channel_.participants(), me_);
-    std::memcpy(call_.out, channel_.payload_out(seq_, me_), blocks * plan.count * SizeOf(plan.dtype));
+    std::memcpy(call_.out, channel_.payload_out(seq_, me_),
+                blocks * plan.count * SizeOf(plan.dtype));
   }
   return Succeed();
 }
@@ -178,7 +190,8 @@ Operation::Step Operation::Running(MemberHost& host, uint32_t max_chunks) {
     moved |= StageIn();
     working.store(seq_, std::memory_order_relaxed);
     const int first_lane = me_ * channel_.lanes() / channel_.participants();
-    moved |= pass_->Work(first_lane, pass_->staged() ? std::min(max_chunks, kStagedChunks) : max_chunks);
+    moved |=
+        pass_->Work(first_lane, pass_->staged() ? std::min(max_chunks, kStagedChunks) : max_chunks);
     working.store(0, std::memory_order_release);
     if (pass_->AllDone()) {
       std::atomic<uint64_t>& word = channel_.fate(seq_).outcome;
@@ -198,9 +211,11 @@ Operation::Step Operation::Running(MemberHost& host, uint32_t max_chunks) {
   moved |= StageOut();
   if (pass_->staged() && moved) RingChannel(board_, channel_, rank_);
   if (outcome != kSucceeded) return moved ? Step::kMoved : Step::kStalled;
-  if (Staged(body.out_place_kind) && windows_out_ < pass_->windows()) return moved ? Step::kMoved : Step::kStalled;
+  if (Staged(body.out_place_kind) && windows_out_ < pass_->windows())
+    return moved ? Step::kMoved : Step::kStalled;
   // Others may still copy from this rank's buffer, which goes with its communicator.
-  if (!pass_->OutputTakenFrom(me_) && !HasFailed(board_)) return moved ? Step::kMoved : Step::kStalled;
+  if (!pass_->OutputTakenFrom(me_) && !HasFailed(board_))
+    return moved ? Step::kMoved : Step::kStalled;
   return TakeFromSlot();
 }
 
@@ -219,7 +234,8 @@ bool Operation::StageOut() {
   if (!pass_->WindowDone(windows_out_)) return false;
   CopyWindowOut(*pass_, me_, windows_out_, pass_->StagedOutput(me_), call_.out);
   ++windows_out_;
-  channel_.progress(seq_, me_).taken_out.store(seq_ << 32 | windows_out_, std::memory_order_seq_cst);
+  channel_.progress(seq_, me_).taken_out.store(seq_ << 32 | windows_out_,
+                                               std::memory_order_seq_cst);
   return true;
 }
 
@@ -234,7 +250,8 @@ bool Operation::DecideFailed() {
   std::atomic<uint64_t>& word = channel_.fate(seq_).outcome;
   uint64_t seen = word.load(std::memory_order_acquire);
   while (seen >> 2 != seq_) {
-    if (word.compare_exchange_weak(seen, seq_ << 2 | kFailed, std::memory_order_seq_cst)) return true;
+    if (word.compare_exchange_weak(seen, seq_ << 2 | kFailed, std::memory_order_seq_cst))
+      return true;
   }
   return (seen & 3) == kFailed;
 }
@@ -248,14 +265,17 @@ Operation::Step Operation::Fail(FailureReason reason, int rank, std::string_view
 Operation::Step Operation::Expire(MemberHost& host) {
   // The last chance: it may have ended while nobody looked.
   if (const Step step = Drive(host); step == Step::kEnded) return step;
-  // It has succeeded, and only waits until the others have copied their results out of this rank's buffer.
+  // It has succeeded, and only waits until the others have copied their results out of this rank's
+  // buffer.
   if (phase_ == Phase::kRunning && OutcomeSeen() == kSucceeded &&
       !(Staged(body.out_place_kind) && windows_out_ < pass_->windows())) {
     return TakeFromSlot();
   }
   const int64_t waited = NowNs() - started_ns;
   const int mismatch = FindMismatch(channel_, seq_, me_, body);
-  if (mismatch >= 0) return Fail(FailureReason::kMismatch, -1, MismatchText(board_, channel_, seq_, me_, body, mismatch));
+  if (mismatch >= 0)
+    return Fail(FailureReason::kMismatch, -1,
+                MismatchText(board_, channel_, seq_, me_, body, mismatch));
   int culprit = -1;
   if (SealAbsent(channel_, seq_)) {
     const std::string text = AbsentText(board_, channel_, seq_, me_, body, waited, &culprit);
@@ -276,12 +296,15 @@ Operation::Step Operation::Failed(absl::Status status) {
 }
 
 bool Operation::UsesRegion(uint64_t region) const {
-  return (body.in_place_kind == static_cast<uint8_t>(Place::kRegion) && body.ref.in_region == region) ||
-         (body.out_place_kind == static_cast<uint8_t>(Place::kRegion) && body.ref.out_region == region);
+  return (body.in_place_kind == static_cast<uint8_t>(Place::kRegion) &&
+          body.ref.in_region == region) ||
+         (body.out_place_kind == static_cast<uint8_t>(Place::kRegion) &&
+          body.ref.out_region == region);
 }
 
 std::string Operation::Text() const {
-  return absl::StrCat(CallText(board_, channel_.id(), seq_, body), " on communicator ", NameText(board_));
+  return absl::StrCat(CallText(board_, channel_.id(), seq_, body), " on communicator ",
+                      NameText(board_));
 }
 
 }  // namespace shunt::board

@@ -2,7 +2,8 @@
 //
 //   arriving ──all posts on the board──────────────────────────────► finish from the board
 //      │
-//      └─some buffer off the board─► ready ─earlier operations done─► running ─► all chunks done ─► finish
+//      └─some buffer off the board─► ready ─earlier operations done─► running ─► all chunks done ─►
+//      finish
 //
 // Any state may end in failure; arrival.h and Fate say who decides that.
 #pragma once
@@ -26,14 +27,16 @@ class Operation {
   Operation(const Operation&) = delete;
 
   enum class Step { kStalled, kMoved, kEnded };
-  // Does what can be done now, at most `max_chunks` of the pass; never blocks. One thread at a time (see TryEnter).
+  // Does what can be done now, at most `max_chunks` of the pass; never blocks. One thread at a time
+  // (see TryEnter).
   Step Drive(MemberHost& host, uint32_t max_chunks = ~0u);
   // The deadline has passed: ends the operation, unless it has just succeeded.
   Step Expire(MemberHost& host);
   // The operation can't go on; `text` goes into the failure record unless there is one.
   Step Fail(FailureReason reason, int rank, std::string_view text);
 
-  // Writes the post (its places are chosen) and publishes it; false if the operation has failed before.
+  // Writes the post (its places are chosen) and publishes it; false if the operation has failed
+  // before.
   bool Post(uint64_t seq, uint8_t flags);
 
   bool TryEnter() { return !busy_.exchange(true, std::memory_order_acquire); }
@@ -47,13 +50,16 @@ class Operation {
   const Call& call() const { return call_; }
   int participant() const { return me_; }
   // After success: every participant had finished its earlier operations when it posted.
-  bool all_were_done_before() const { return (scan_.flags_all() & body.flags & kPriorComplete) != 0; }
+  bool all_were_done_before() const {
+    return (scan_.flags_all() & body.flags & kPriorComplete) != 0;
+  }
   bool UsesRegion(uint64_t region) const;
   std::string Text() const;
 
-  PostBody body{};               // places and references: set by the member before Post
-  std::byte* staging_in = nullptr;  // set if the input is kStaged; the channel's operations use it in turn
-  bool owner_driven = false;     // only the thread that runs it may drive it
+  PostBody body{};  // places and references: set by the member before Post
+  std::byte* staging_in =
+      nullptr;  // set if the input is kStaged; the channel's operations use it in turn
+  bool owner_driven = false;  // only the thread that runs it may drive it
   int64_t started_ns = 0;
   std::shared_ptr<Operation> keep_alive;  // of an asynchronous one while it is in flight
 

@@ -1,9 +1,9 @@
 #include "runtime/board/pass.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
-
-#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/board/arrival.h"
@@ -13,8 +13,8 @@
 namespace shunt::board {
 namespace {
 
-// A claim costs two cache-line transfers, so chunks are long beside that; and short beside the cache, so that
-// the ranks' streams of one chunk stay in it.
+// A claim costs two cache-line transfers, so chunks are long beside that; and short beside the
+// cache, so that the ranks' streams of one chunk stay in it.
 constexpr size_t kMinChunkBytes = 16 << 10;
 constexpr size_t kMaxChunkBytes = 128 << 10;
 constexpr uint64_t kChunksPerLane = 8;
@@ -27,7 +27,8 @@ constexpr uint64_t kFieldMask = (1u << kFieldBits) - 1;
 constexpr uint64_t kTagMask = (1u << 24) - 1;
 
 constexpr uint64_t Pack(uint64_t seq, uint32_t window, uint32_t number) {
-  return (seq & kTagMask) << (2 * kFieldBits) | static_cast<uint64_t>(window) << kFieldBits | number;
+  return (seq & kTagMask) << (2 * kFieldBits) | static_cast<uint64_t>(window) << kFieldBits |
+         number;
 }
 constexpr uint64_t Tag(uint64_t word) { return word >> (2 * kFieldBits); }
 constexpr uint32_t Window(uint64_t word) { return word >> kFieldBits & kFieldMask; }
@@ -43,8 +44,8 @@ bool Newer(uint64_t word, uint64_t seq) {
   return ahead != 0 && ahead < (kTagMask >> 1) && word != 0;
 }
 
-// An operation whose inputs and outputs exceed the workers' own caches writes past them: it would evict what the
-// ranks compute with, and read each output line only to overwrite it.
+// An operation whose inputs and outputs exceed the workers' own caches writes past them: it would
+// evict what the ranks compute with, and read each output line only to overwrite it.
 uint64_t CacheBytes(int workers) {
   static const uint64_t level2 = [] {
     const long bytes = ::sysconf(_SC_LEVEL2_CACHE_SIZE);
@@ -69,8 +70,8 @@ uint64_t ExtentElements(const VRow* rows, int n, bool in) {
 
 }  // namespace
 
-absl::Status Pass::Build(const Board& board, const Channel& channel, uint64_t seq, RegionResolver& resolver,
-                         int only_output_of) {
+absl::Status Pass::Build(const Board& board, const Channel& channel, uint64_t seq,
+                         RegionResolver& resolver, int only_output_of) {
   channel_ = channel;
   seq_ = seq;
   participants_ = channel.participants();
@@ -107,13 +108,15 @@ absl::Status Pass::Build(const Board& board, const Channel& channel, uint64_t se
   }
   CutIntoChunks();
   if (only_output_of >= 0 && StagedOutput(only_output_of) == nullptr) {
-    return absl::InternalError(absl::StrCat(CallText(board, channel.id(), seq, posts_[only_output_of]),
-                                            ": the staging buffer that holds the result is gone"));
+    return absl::InternalError(
+        absl::StrCat(CallText(board, channel.id(), seq, posts_[only_output_of]),
+                     ": the staging buffer that holds the result is gone"));
   }
   if (windows_ > kFieldMask) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        CallText(board, channel.id(), seq, posts_[0]), " is too long for memory outside regions: it takes more than ",
-        kFieldMask, " staging windows"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(CallText(board, channel.id(), seq, posts_[0]),
+                     " is too long for memory outside regions: it takes more than ", kFieldMask,
+                     " staging windows"));
   }
   return absl::OkStatus();
 }
@@ -125,8 +128,8 @@ absl::Status Pass::CheckTables(const Board& board) const {
       const uint64_t received = row(j)[i].recv_count;
       if (sent != received) {
         return absl::FailedPreconditionError(absl::StrCat(
-            "all_to_all_v #", seq_, " on communicator ", NameText(board), ": ", RankText(board, i), " sends ", sent,
-            " elements to ", RankText(board, j), ", which expects ", received));
+            "all_to_all_v #", seq_, " on communicator ", NameText(board), ": ", RankText(board, i),
+            " sends ", sent, " elements to ", RankText(board, j), ", which expects ", received));
       }
     }
   }
@@ -144,8 +147,8 @@ absl::Status Pass::Locate(const Board& board, int p, RegionResolver& resolver) {
     in_elements = InputBlocks(spec_, participants_, p) * spec_.count;
     out_elements = OutputBlocks(spec_, participants_, p) * spec_.count;
   }
-  const auto find = [&](Place place, uint64_t region, uint64_t offset, uint64_t elements, std::byte* slot,
-                        Side* side, const char* what) -> absl::Status {
+  const auto find = [&](Place place, uint64_t region, uint64_t offset, uint64_t elements,
+                        std::byte* slot, Side* side, const char* what) -> absl::Status {
     side->place = place;
     if (elements == 0) return absl::OkStatus();
     const uint64_t bytes = elements * element_bytes_;
@@ -165,20 +168,21 @@ absl::Status Pass::Locate(const Board& board, int p, RegionResolver& resolver) {
     }
     if (side->base != nullptr) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
-        CallText(board, channel_.id(), seq_, body), " on communicator ", NameText(board), ": ", RankText(board, rank),
-        " gave no valid ", what, ": region ", region, ", offset ", offset, ", ", elements, " elements of ",
-        element_bytes_, " bytes"));
+        CallText(board, channel_.id(), seq_, body), " on communicator ", NameText(board), ": ",
+        RankText(board, rank), " gave no valid ", what, ": region ", region, ", offset ", offset,
+        ", ", elements, " elements of ", element_bytes_, " bytes"));
   };
-  std::byte* slot_in = InputInLine(body, in_elements * element_bytes_) ? channel_.post(seq_, p).body.bytes
-                                                                       : channel_.payload_in(seq_, p);
+  std::byte* slot_in = InputInLine(body, in_elements * element_bytes_)
+                           ? channel_.post(seq_, p).body.bytes
+                           : channel_.payload_in(seq_, p);
   Buffers& b = buffers_[p];
-  if (absl::Status s = find(static_cast<Place>(body.in_place_kind), body.ref.in_region, body.ref.in_offset,
-                            in_elements, slot_in, &b.in, "input");
+  if (absl::Status s = find(static_cast<Place>(body.in_place_kind), body.ref.in_region,
+                            body.ref.in_offset, in_elements, slot_in, &b.in, "input");
       !s.ok()) {
     return s;
   }
-  return find(static_cast<Place>(body.out_place_kind), body.ref.out_region, body.ref.out_offset, out_elements,
-              channel_.payload_out(seq_, p), &b.out, "output");
+  return find(static_cast<Place>(body.out_place_kind), body.ref.out_region, body.ref.out_offset,
+              out_elements, channel_.payload_out(seq_, p), &b.out, "output");
 }
 
 void Pass::CutIntoChunks() {
@@ -188,25 +192,30 @@ void Pass::CutIntoChunks() {
   if (staged_) {
     uint64_t blocks = 1;
     for (int p = 0; p < participants_; ++p) {
-      blocks = std::max<uint64_t>({blocks, InputBlocks(spec_, participants_, p), OutputBlocks(spec_, participants_, p)});
+      blocks = std::max<uint64_t>(
+          {blocks, InputBlocks(spec_, participants_, p), OutputBlocks(spec_, participants_, p)});
     }
     if (spec_.kind == OpKind::kAllToAllV) blocks = participants_;
-    const uint64_t fit = staging_window_bytes() / (blocks * element_bytes_) / kWindowAlign * kWindowAlign;
+    const uint64_t fit =
+        staging_window_bytes() / (blocks * element_bytes_) / kWindowAlign * kWindowAlign;
     window_elements_ = std::min(elements_, std::max(fit, kWindowAlign));
   }
   windows_ = 0;
   if (steps_ == 0) return;
-  windows_ = static_cast<uint32_t>(std::min<uint64_t>((elements_ - 1) / window_elements_ + 1, kFieldMask + 1));
+  windows_ = static_cast<uint32_t>(
+      std::min<uint64_t>((elements_ - 1) / window_elements_ + 1, kFieldMask + 1));
 
   const uint64_t step_bytes = window_elements_ * element_bytes_;
   const uint64_t window_bytes = step_bytes * steps_;
-  const uint64_t wanted = std::clamp<uint64_t>(window_bytes / (lanes_ * kChunksPerLane), kMinChunkBytes, kMaxChunkBytes);
+  const uint64_t wanted = std::clamp<uint64_t>(window_bytes / (lanes_ * kChunksPerLane),
+                                               kMinChunkBytes, kMaxChunkBytes);
   uint64_t per_step = std::max<uint64_t>(1, (step_bytes + wanted - 1) / wanted);
   per_step = std::min(per_step, std::max<uint64_t>(1, kMaxChunks / steps_));
   chunk_elements_ = (window_elements_ + per_step - 1) / per_step;
   // Whole cache lines, so that two workers never write one line.
   chunk_elements_ = (chunk_elements_ + kWindowAlign - 1) / kWindowAlign * kWindowAlign;
-  chunks_per_step_ = static_cast<uint32_t>((window_elements_ + chunk_elements_ - 1) / chunk_elements_);
+  chunks_per_step_ =
+      static_cast<uint32_t>((window_elements_ + chunk_elements_ - 1) / chunk_elements_);
   chunks_ = steps_ * chunks_per_step_;
 
   ChooseStores(step_bytes);
@@ -217,8 +226,9 @@ void Pass::CutIntoChunks() {
   }
 }
 
-// Inputs come first in the caches, since somebody has just written them; outputs stay as far as there is room beside
-// them, and the rest goes past. A cliff would stand where an operation just outgrows the caches otherwise.
+// Inputs come first in the caches, since somebody has just written them; outputs stay as far as
+// there is room beside them, and the rest goes past. A cliff would stand where an operation just
+// outgrows the caches otherwise.
 void Pass::ChooseStores(uint64_t step_bytes) {
   const LocalStep first = StepAt(spec_, participants_, 0);
   const Side& in = buffers_[first.dst_first].in;
@@ -251,7 +261,8 @@ bool Pass::WindowReady(uint32_t window) const {
       if ((in >> 32 << 32) != tag || (in & 0xffffffff) <= window) return false;
     }
     if (buffers_[p].out.place == Place::kStaged) {
-      // Until it takes the first one out, the word is an older operation's: that operation is over for this rank.
+      // Until it takes the first one out, the word is an older operation's: that operation is over
+      // for this rank.
       const uint64_t out = progress.taken_out.load(std::memory_order_acquire);
       const uint64_t taken = (out >> 32 << 32) == tag ? out & 0xffffffff : 0;
       if (taken + 2 <= window) return false;
@@ -321,8 +332,10 @@ bool Pass::AllDone() const {
 
 bool Pass::Work(int first_lane, uint32_t max_chunks) {
   uint32_t ran = 0;
-  // Claims come from shared memory: a hostile rank that keeps resetting them must not keep a worker for ever.
-  max_chunks = static_cast<uint32_t>(std::min<uint64_t>(max_chunks, static_cast<uint64_t>(chunks_) * windows_));
+  // Claims come from shared memory: a hostile rank that keeps resetting them must not keep a worker
+  // for ever.
+  max_chunks = static_cast<uint32_t>(
+      std::min<uint64_t>(max_chunks, static_cast<uint64_t>(chunks_) * windows_));
   for (int i = 0; i < lanes_ && ran < max_chunks; ++i) {
     const int lane = (first_lane + i) % lanes_;
     uint32_t window, chunk, current = 0, unreported = 0;
@@ -344,7 +357,8 @@ bool Pass::Work(int first_lane, uint32_t max_chunks) {
 std::byte* Pass::Address(const Side& side, uint64_t block_begin, uint32_t block, uint32_t window,
                          uint64_t element) const {
   if (side.place == Place::kStaged) {
-    return side.base + (window & 1) * staging_window_bytes() + (block * window_elements_ + element) * element_bytes_;
+    return side.base + (window & 1) * staging_window_bytes() +
+           (block * window_elements_ + element) * element_bytes_;
   }
   return side.base + (block_begin + WindowBegin(window) + element) * element_bytes_;
 }
@@ -356,7 +370,8 @@ void Pass::Run(uint32_t window, uint32_t chunk) const {
   const bool v = spec_.kind == OpKind::kAllToAllV;
   if (v) {
     const uint64_t sent = row(step.src_first)[step.dst_first].send_count;
-    block_elements = sent > WindowBegin(window) ? std::min(sent - WindowBegin(window), window_elements_) : 0;
+    block_elements =
+        sent > WindowBegin(window) ? std::min(sent - WindowBegin(window), window_elements_) : 0;
   }
   if (begin >= block_elements) return;
   const uint64_t count = std::min(chunk_elements_, block_elements - begin);
@@ -380,7 +395,8 @@ void Pass::Run(uint32_t window, uint32_t chunk) const {
   const bool plain = staged_ || chunk % 8 < plain_eighths_;
   const StorePolicy store = plain ? StorePolicy::kTemporal : StorePolicy::kStreaming;
   if (Reduces(spec_.kind)) {
-    ReduceInto({spec_.dtype, spec_.redop, participants_, store}, absl::MakeConstSpan(srcs, step.src_count), scalars_,
+    ReduceInto({spec_.dtype, spec_.redop, participants_, store},
+               absl::MakeConstSpan(srcs, step.src_count), scalars_,
                absl::MakeConstSpan(dsts, n_dsts), count);
   } else {
     CopyInto(srcs[0], absl::MakeConstSpan(dsts, n_dsts), count * element_bytes_, store);
@@ -389,15 +405,17 @@ void Pass::Run(uint32_t window, uint32_t chunk) const {
 
 void RenewMarks(const Channel& channel, uint64_t seq, int participant) {
   if (seq % kRenewPeriod >= static_cast<uint64_t>(channel.slots())) return;
-  // Nobody works on the slot's last operation any more, nor on this one before its last post. A worker of the
-  // daemon that comes late must see a newer operation, not an empty word.
+  // Nobody works on the slot's last operation any more, nor on this one before its last post. A
+  // worker of the daemon that comes late must see a newer operation, not an empty word.
   const uint64_t fresh = Pack(seq, 0, 0);
-  if (participant < channel.lanes()) channel.lane(seq, participant).next.store(fresh, std::memory_order_relaxed);
+  if (participant < channel.lanes())
+    channel.lane(seq, participant).next.store(fresh, std::memory_order_relaxed);
   StageProgress& progress = channel.progress(seq, participant);
   progress.staged_in.store(seq << 32, std::memory_order_relaxed);
   progress.taken_out.store(seq << 32, std::memory_order_relaxed);
   if (participant != 0) return;
-  for (std::atomic<uint64_t>& done : channel.fate(seq).done) done.store(fresh, std::memory_order_relaxed);
+  for (std::atomic<uint64_t>& done : channel.fate(seq).done)
+    done.store(fresh, std::memory_order_relaxed);
 }
 
 namespace {
@@ -428,23 +446,27 @@ BlockRange RangeOf(const Pass& pass, int participant, uint32_t window, uint32_t 
 
 }  // namespace
 
-void CopyWindowIn(const Pass& pass, int participant, uint32_t window, const std::byte* in, std::byte* staging) {
+void CopyWindowIn(const Pass& pass, int participant, uint32_t window, const std::byte* in,
+                  std::byte* staging) {
   const size_t size = SizeOf(pass.spec().dtype);
   std::byte* to = staging + (window & 1) * pass.staging_window_bytes();
   for (uint32_t b = 0; b < Blocks(pass, participant, true); ++b) {
     const BlockRange r = RangeOf(pass, participant, window, b, true);
     // What is staged is read at once: it must stay in the cache.
-    if (r.count != 0) std::memcpy(to + b * pass.window_elements() * size, in + r.begin * size, r.count * size);
+    if (r.count != 0)
+      std::memcpy(to + b * pass.window_elements() * size, in + r.begin * size, r.count * size);
   }
 }
 
-void CopyWindowOut(const Pass& pass, int participant, uint32_t window, const std::byte* staging, std::byte* out) {
+void CopyWindowOut(const Pass& pass, int participant, uint32_t window, const std::byte* staging,
+                   std::byte* out) {
   const size_t size = SizeOf(pass.spec().dtype);
   const std::byte* from = staging + (window & 1) * pass.staging_window_bytes();
   for (uint32_t b = 0; b < Blocks(pass, participant, false); ++b) {
     const BlockRange r = RangeOf(pass, participant, window, b, false);
     std::byte* to = out + r.begin * size;
-    if (r.count != 0) CopyInto(from + b * pass.window_elements() * size, {&to, 1}, r.count * size, pass.store());
+    if (r.count != 0)
+      CopyInto(from + b * pass.window_elements() * size, {&to, 1}, r.count * size, pass.store());
   }
 }
 

@@ -26,13 +26,15 @@ using Word = uint64_t __attribute__((may_alias));
 
 void ReadWords(void* to, const void* from, size_t bytes) {
   for (size_t i = 0; i < bytes / sizeof(Word); ++i) {
-    static_cast<Word*>(to)[i] = __atomic_load_n(static_cast<const Word*>(from) + i, __ATOMIC_RELAXED);
+    static_cast<Word*>(to)[i] =
+        __atomic_load_n(static_cast<const Word*>(from) + i, __ATOMIC_RELAXED);
   }
 }
 
 void WriteWords(void* to, const void* from, size_t bytes) {
   for (size_t i = 0; i < bytes / sizeof(Word); ++i) {
-    __atomic_store_n(static_cast<Word*>(to) + i, static_cast<const Word*>(from)[i], __ATOMIC_RELAXED);
+    __atomic_store_n(static_cast<Word*>(to) + i, static_cast<const Word*>(from)[i],
+                     __ATOMIC_RELAXED);
   }
 }
 
@@ -58,7 +60,8 @@ void FillSignature(const Call& call, PostBody* body) {
   std::memcpy(&body->scalar, call.scalar.bytes, sizeof(body->scalar));
 }
 
-Extents ExtentsOf(const Call& call, const PostBody& signature, const Channel& channel, int participant) {
+Extents ExtentsOf(const Call& call, const PostBody& signature, const Channel& channel,
+                  int participant) {
   const int n = channel.participants();
   const size_t element = SizeOf(call.spec.dtype);
   if (call.spec.kind == OpKind::kAllToAllV) {
@@ -74,21 +77,25 @@ void WriteTable(const Call& call, const Channel& channel, uint64_t seq, int part
   if (call.spec.kind != OpKind::kAllToAllV) return;
   VRow* rows = channel.table(seq, participant);
   for (int p = 0; p < channel.participants(); ++p) {
-    const VRow row = {call.send_counts[p], call.send_displs[p], call.recv_counts[p], call.recv_displs[p]};
+    const VRow row = {call.send_counts[p], call.send_displs[p], call.recv_counts[p],
+                      call.recv_displs[p]};
     WriteWords(&rows[p], &row, sizeof(row));
   }
 }
 
-bool WritePost(const Board& board, const Channel& channel, uint64_t seq, int participant, const PostBody& body) {
+bool WritePost(const Board& board, const Channel& channel, uint64_t seq, int participant,
+               const PostBody& body) {
   RenewMarks(channel, seq, participant);
   Post& post = channel.post(seq, participant);
   WriteWords(&post.body, &body, sizeof(body));
   LastCall& last = board.last_call(board.RankOf(channel.id(), participant));
   last.sequence.store(seq, std::memory_order_relaxed);
   last.count.store(body.count, std::memory_order_relaxed);
-  const int root_or_peer = channel.id() == 0 ? body.root : board.RankOf(channel.id(), 1 - participant);
+  const int root_or_peer =
+      channel.id() == 0 ? body.root : board.RankOf(channel.id(), 1 - participant);
   last.words.store(static_cast<uint64_t>(static_cast<uint16_t>(root_or_peer)) << 32 |
-                       static_cast<uint64_t>(body.redop) << 16 | static_cast<uint64_t>(body.dtype) << 8 | body.kind,
+                       static_cast<uint64_t>(body.redop) << 16 |
+                       static_cast<uint64_t>(body.dtype) << 8 | body.kind,
                    std::memory_order_relaxed);
   return Publish(post, seq);
 }

@@ -1,4 +1,5 @@
-// How a call becomes a post: the parts that a member and the daemon (for ranks without libshunt) share.
+// How a call becomes a post: the parts that a member and the daemon (for ranks without libshunt)
+// share.
 #pragma once
 
 #include <cstdint>
@@ -8,25 +9,29 @@
 
 namespace shunt::board {
 
-// Kind, type, reduction, root, count and scalar; fields that the kind has no use for become zero, so that posts can
-// be compared as they are.
+// Kind, type, reduction, root, count and scalar; fields that the kind has no use for become zero,
+// so that posts can be compared as they are.
 void FillSignature(const Call& call, PostBody* body);
 
 // Bytes from the start of each buffer that the call may touch; ~0 if that overflows.
 struct Extents {
   uint64_t in_bytes, out_bytes;
 };
-Extents ExtentsOf(const Call& call, const PostBody& signature, const Channel& channel, int participant);
+Extents ExtentsOf(const Call& call, const PostBody& signature, const Channel& channel,
+                  int participant);
 
 // Copies an all_to_all_v's counts and displacements to the board; nothing for other kinds.
 void WriteTable(const Call& call, const Channel& channel, uint64_t seq, int participant);
 
-// A copy of what somebody may be writing at this moment: torn perhaps, but not a data race. For those who may come
-// after the operation's end, when its slot serves a later one. Participants can read in place until they retire it.
+// A copy of what somebody may be writing at this moment: torn perhaps, but not a data race. For
+// those who may come after the operation's end, when its slot serves a later one. Participants can
+// read in place until they retire it.
 PostBody ReadBody(const Post& post);
 void ReadTable(const Channel& channel, uint64_t seq, int participant, VRow* rows);
 
-// Writes the body, notes it as the rank's last call, and publishes it; false if it was sealed before.
-bool WritePost(const Board& board, const Channel& channel, uint64_t seq, int participant, const PostBody& body);
+// Writes the body, notes it as the rank's last call, and publishes it; false if it was sealed
+// before.
+bool WritePost(const Board& board, const Channel& channel, uint64_t seq, int participant,
+               const PostBody& body);
 
 }  // namespace shunt::board

@@ -27,7 +27,8 @@ bool Settle(const Channel& channel, uint64_t seq, Outcome outcome) {
   std::atomic<uint64_t>& word = channel.fate(seq).outcome;
   uint64_t seen = word.load(std::memory_order_acquire);
   while (seen >> 2 < seq) {
-    if (word.compare_exchange_weak(seen, seq << 2 | outcome, std::memory_order_seq_cst)) return true;
+    if (word.compare_exchange_weak(seen, seq << 2 | outcome, std::memory_order_seq_cst))
+      return true;
   }
   return false;
 }
@@ -57,7 +58,8 @@ uint64_t AllRetired(const Channel& channel) {
   return least;
 }
 
-// True if the operation was over before its posts were read: what was read may be a later one's, half written.
+// True if the operation was over before its posts were read: what was read may be a later one's,
+// half written.
 bool ReadTooLate(const Channel& channel, uint64_t seq) {
   std::atomic_thread_fence(std::memory_order_acquire);
   return AllRetired(channel) >= seq || LookAtPosts(channel, seq) != Posted::kAll;
@@ -76,8 +78,8 @@ bool PriorDone(const Channel& channel, uint64_t seq) {
 
 // Seen from the daemon, `p` being the participant whose deadline or wish it is.
 std::string CallOf(const Board& board, const Channel& channel, uint64_t seq, int p) {
-  return absl::StrCat(CallText(board, channel.id(), seq, ReadBody(channel.post(seq, p))), " on communicator ",
-                      NameText(board));
+  return absl::StrCat(CallText(board, channel.id(), seq, ReadBody(channel.post(seq, p))),
+                      " on communicator ", NameText(board));
 }
 
 int ParticipantOf(const Board& board, uint32_t channel, int rank) {
@@ -92,34 +94,40 @@ uint32_t Server::ChannelOf(int rank, const Call& call) const {
   return 0;
 }
 
-absl::StatusOr<Server::Ticket> Server::PostFor(int rank, const Call& call, RegionRef in, RegionRef out, uint64_t seq) {
+absl::StatusOr<Server::Ticket> Server::PostFor(int rank, const Call& call, RegionRef in,
+                                               RegionRef out, uint64_t seq) {
   if (HasFailed(board_)) return DeadCommunicator(board_, AwaitRecord());
   const uint32_t id = ChannelOf(rank, call);
   const Channel channel = board_.channel(id);
   const int me = id == 0 ? rank : (call.spec.kind == OpKind::kSend ? 0 : 1);
   if (seq > static_cast<uint64_t>(channel.slots()) && AllRetired(channel) < seq - channel.slots()) {
-    return absl::ResourceExhaustedError(absl::StrCat("communicator ", NameText(board_), ": ", channel.slots(),
-                                                     " operations in flight, the most that a rank may have; wait for some"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("communicator ", NameText(board_), ": ", channel.slots(),
+                     " operations in flight, the most that a rank may have; wait for some"));
   }
   PostBody body{};
   FillSignature(call, &body);
   const Extents extents = ExtentsOf(call, body, channel, me);
-  const auto place = [&](RegionRef ref, uint64_t bytes, const char* what, uint8_t* kind) -> absl::Status {
+  const auto place = [&](RegionRef ref, uint64_t bytes, const char* what,
+                         uint8_t* kind) -> absl::Status {
     *kind = static_cast<uint8_t>(Place::kNone);
     if (bytes == 0) return absl::OkStatus();
     if (bytes == ~0ull || resolver_->Resolve(rank, ref.region, ref.offset, bytes) == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          CallText(board_, id, seq, body), ": the ", what, " buffer (region ", ref.region, ", offset ", ref.offset, ", ",
-          bytes, " bytes) does not lie inside a region of this session"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(CallText(board_, id, seq, body), ": the ", what, " buffer (region ",
+                       ref.region, ", offset ", ref.offset, ", ", bytes,
+                       " bytes) does not lie inside a region of this session"));
     }
     *kind = static_cast<uint8_t>(Place::kRegion);
     return absl::OkStatus();
   };
   if (absl::Status s = place(in, extents.in_bytes, "input", &body.in_place_kind); !s.ok()) return s;
-  if (absl::Status s = place(out, extents.out_bytes, "output", &body.out_place_kind); !s.ok()) return s;
+  if (absl::Status s = place(out, extents.out_bytes, "output", &body.out_place_kind); !s.ok())
+    return s;
   body.ref = {in.region, in.offset, out.region, out.offset};
   body.flags = kServed;
-  if (channel.retired(me).sequence.load(std::memory_order_acquire) + 1 >= seq) body.flags |= kPriorComplete;
+  if (channel.retired(me).sequence.load(std::memory_order_acquire) + 1 >= seq)
+    body.flags |= kPriorComplete;
   WriteTable(call, channel, seq, me);
   if (!WritePost(board_, channel, seq, me, body)) return AwaitRecord();
   if (LookAtPosts(channel, seq) == Posted::kAll) RingChannel(board_, channel, -1);
@@ -152,8 +160,9 @@ Service Server::Serve(uint32_t id, uint64_t seq) {
     case Posted::kSealed:
       return Service::kFailed;
     case Posted::kSome:
-      return FailIfGone(channel, seq) || (HasFailed(board_) && SealAbsent(channel, seq)) ? Service::kFailed
-                                                                                         : Service::kPending;
+      return FailIfGone(channel, seq) || (HasFailed(board_) && SealAbsent(channel, seq))
+                 ? Service::kFailed
+                 : Service::kPending;
     case Posted::kAll:
       break;
   }
@@ -172,24 +181,29 @@ Service Server::Serve(uint32_t id, uint64_t seq) {
   };
   if (ReadTooLate(channel, seq)) return over();
   if (differs >= 0) {
-    RecordFailure(board_, FailureReason::kMismatch, -1, MismatchText(board_, channel, seq, 0, first, differs));
+    RecordFailure(board_, FailureReason::kMismatch, -1,
+                  MismatchText(board_, channel, seq, 0, first, differs));
     return Service::kFailed;
   }
   if (!off_board) {
     // The next operation may wait for this one while no rank looks at it.
-    if (PriorDone(channel, seq) && Settle(channel, seq, kSucceeded)) RingChannel(board_, channel, -1);
+    if (PriorDone(channel, seq) && Settle(channel, seq, kSucceeded))
+      RingChannel(board_, channel, -1);
     return Service::kSucceeded;
   }
   if (!PriorDone(channel, seq)) {
-    return HasFailed(board_) && Settle(channel, seq, kFailed) ? Service::kFailed : Service::kPending;
+    return HasFailed(board_) && Settle(channel, seq, kFailed) ? Service::kFailed
+                                                              : Service::kPending;
   }
   Pass pass;
   absl::Status built = pass.Build(board_, channel, seq, *resolver_);
   if (ReadTooLate(channel, seq)) return over();
   if (!built.ok()) {
     if (!Settle(channel, seq, kFailed)) return AsService(OutcomeOf(channel, seq));
-    const auto reason = absl::IsFailedPrecondition(built) ? FailureReason::kMismatch : FailureReason::kBadMemory;
-    RecordFailure(board_, reason, -1, std::string_view(built.message().data(), built.message().size()));
+    const auto reason =
+        absl::IsFailedPrecondition(built) ? FailureReason::kMismatch : FailureReason::kBadMemory;
+    RecordFailure(board_, reason, -1,
+                  std::string_view(built.message().data(), built.message().size()));
     return Service::kFailed;
   }
   // Ranks that stage memory from outside regions move such an operation themselves.
@@ -218,7 +232,8 @@ Service Server::Expire(uint32_t id, uint64_t seq, int rank) {
   if (SealAbsent(channel, seq)) {
     const PostBody mine = ReadBody(channel.post(seq, me));
     if (const int differs = FindMismatch(channel, seq, me, mine); differs >= 0) {
-      RecordFailure(board_, FailureReason::kMismatch, -1, MismatchText(board_, channel, seq, me, mine, differs));
+      RecordFailure(board_, FailureReason::kMismatch, -1,
+                    MismatchText(board_, channel, seq, me, mine, differs));
       return Service::kFailed;
     }
     int culprit = -1;
@@ -229,9 +244,11 @@ Service Server::Expire(uint32_t id, uint64_t seq, int rank) {
   // The last of them has come just now.
   if (const Service again = Serve(id, seq); again != Service::kPending) return again;
   if (Settle(channel, seq, kFailed)) {
-    RecordFailure(board_, FailureReason::kStuck, -1,
-                  absl::StrCat(CallOf(board_, channel, seq, me),
-                               ": all ranks called, but it did not end before its deadline (is a rank stopped?)"));
+    RecordFailure(
+        board_, FailureReason::kStuck, -1,
+        absl::StrCat(
+            CallOf(board_, channel, seq, me),
+            ": all ranks called, but it did not end before its deadline (is a rank stopped?)"));
   }
   return AsService(OutcomeOf(channel, seq));
 }
@@ -246,22 +263,27 @@ void Server::RankGone(int rank, bool died) {
   const std::string last = LastCallText(board_, rank);
   RecordFailure(board_, FailureReason::kRankDied, rank,
                 absl::StrCat(RankText(board_, rank), " died (communicator ", NameText(board_),
-                             last.empty() ? "; it had never called)" : absl::StrCat("; its last call was ", last, ")")));
+                             last.empty() ? "; it had never called)"
+                                          : absl::StrCat("; its last call was ", last, ")")));
 }
 
 void Server::Abort(int rank, std::string_view reason) {
-  RecordFailure(board_, FailureReason::kAborted, rank,
-                absl::StrCat("communicator ", NameText(board_), " was aborted by ", RankText(board_, rank), ": ",
-                             absl::string_view(reason.data(), reason.size())));
+  RecordFailure(
+      board_, FailureReason::kAborted, rank,
+      absl::StrCat("communicator ", NameText(board_), " was aborted by ", RankText(board_, rank),
+                   ": ", absl::string_view(reason.data(), reason.size())));
 }
 
-absl::Status Server::FailureStatus() const { return HasFailed(board_) ? AwaitRecord() : absl::OkStatus(); }
+absl::Status Server::FailureStatus() const {
+  return HasFailed(board_) ? AwaitRecord() : absl::OkStatus();
+}
 
 // A hostile rank can leave the record half written: only the first to ask waits for it.
 absl::Status Server::AwaitRecord() const {
   const int64_t now = NowNs();
   int64_t end = 0;
-  if (patience_end_ns_.compare_exchange_strong(end, now + kWriterPatienceNs)) end = now + kWriterPatienceNs;
+  if (patience_end_ns_.compare_exchange_strong(end, now + kWriterPatienceNs))
+    end = now + kWriterPatienceNs;
   return AwaitFailure(board_, std::max<int64_t>(0, end - now));
 }
 

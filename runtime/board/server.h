@@ -1,6 +1,6 @@
 // The daemon's side of a board: posts for ranks that have no libshunt, sees asynchronous operations
-// through, and ends what can't succeed. Trusts nothing that it reads: each post is copied once, then
-// checked.
+// through, and ends what can't succeed. Trusts nothing that it reads: each post is copied once,
+// then checked.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace shunt::board {
 
 enum class Service { kPending, kSucceeded, kFailed };
 
-// Thread-compatible: the owner serialises calls, except that Serve may run for different (channel, seq) of
-// one board at once.
+// Thread-compatible: the owner serialises calls, except that Serve may run for different (channel,
+// seq) of one board at once.
 class Server {
  public:
   // `resolver` answers only for regions that `rank`'s session really owns.
@@ -26,27 +26,30 @@ class Server {
     uint32_t channel = 0;
     uint64_t seq = 0;
   };
-  // Posts `call` for `rank`, whose buffers are `in` and `out` (region 0: none). Resolves and checks them
-  // first. `seq` is the rank's next sequence on that channel: the owner counts them.
-  absl::StatusOr<Ticket> PostFor(int rank, const Call& call, RegionRef in, RegionRef out, uint64_t seq);
+  // Posts `call` for `rank`, whose buffers are `in` and `out` (region 0: none). Resolves and checks
+  // them first. `seq` is the rank's next sequence on that channel: the owner counts them.
+  absl::StatusOr<Ticket> PostFor(int rank, const Call& call, RegionRef in, RegionRef out,
+                                 uint64_t seq);
   // The channel that a call of `rank` uses.
   uint32_t ChannelOf(int rank, const Call& call) const;
 
-  // Does what can be done now for one operation: nothing until all ranks have posted, then chunks. `rank` is
-  // one that asked. Call again after a notification, and for (channel, seq + 1) when this one has succeeded.
+  // Does what can be done now for one operation: nothing until all ranks have posted, then chunks.
+  // `rank` is one that asked. Call again after a notification, and for (channel, seq + 1) when this
+  // one has succeeded.
   Service Serve(uint32_t channel, uint64_t seq);
   // Marks a daemon-posted rank's operation as collected, so that its slot can be used again.
   void Retire(uint32_t channel, uint64_t seq, int rank);
 
-  // The deadline of (channel, seq), which `rank` waits for, has passed: ends it unless it has just succeeded.
+  // The deadline of (channel, seq), which `rank` waits for, has passed: ends it unless it has just
+  // succeeded.
   Service Expire(uint32_t channel, uint64_t seq, int rank);
-  // The rank's process ended: the communicator fails. It left: operations that wait for its call end, as each finds out
-  // (call Serve for those that the daemon sees through).
+  // The rank's process ended: the communicator fails. It left: operations that wait for its call
+  // end, as each finds out (call Serve for those that the daemon sees through).
   void RankGone(int rank, bool died);
   void Abort(int rank, std::string_view reason);
 
-  // Status of the failed communicator, OK if it has not failed. Waits at most 50 ms in all for a record that somebody
-  // began to write.
+  // Status of the failed communicator, OK if it has not failed. Waits at most 50 ms in all for a
+  // record that somebody began to write.
   absl::Status FailureStatus() const;
   // The rank's last call in words, e.g. "all_reduce #12 float32 sum count 1024"; "" if none.
   std::string LastCall(int rank) const;

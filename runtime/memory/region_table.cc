@@ -11,8 +11,8 @@ namespace shunt::memory {
 namespace {
 
 constexpr uint64_t kPageBytes = 4096;
-constexpr uint64_t kLargestBytes = static_cast<uint64_t>(std::numeric_limits<int64_t>::max()) -
-                                   kPageBytes;
+constexpr uint64_t kLargestBytes =
+    static_cast<uint64_t>(std::numeric_limits<int64_t>::max()) - kPageBytes;
 
 absl::Status NoSuchRegion(uint64_t id) {
   return absl::NotFoundError(absl::StrCat("region ", id, ": this session has no such region"));
@@ -53,8 +53,8 @@ absl::StatusOr<std::byte*> Region::At(uint64_t offset, uint64_t length) {
 
 absl::StatusOr<std::shared_ptr<Region>> RegionTable::Allocate(Owner owner, uint64_t bytes) {
   if (bytes == 0 || bytes > kLargestBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("region of ", bytes, " bytes: expected 1 to ",
-                                                   kLargestBytes, " bytes"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("region of ", bytes, " bytes: expected 1 to ", kLargestBytes, " bytes"));
   }
   bytes = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   uint64_t id;
@@ -124,7 +124,8 @@ void RegionTable::ReleaseLocked(Owner owner, uint64_t bytes) {
 absl::StatusOr<std::shared_ptr<Region>> RegionTable::Find(uint64_t session, uint64_t id) const {
   std::lock_guard lock(mutex_);
   const auto it = regions_.find(id);
-  if (it == regions_.end() || it->second.region->owner().session != session) return NoSuchRegion(id);
+  if (it == regions_.end() || it->second.region->owner().session != session)
+    return NoSuchRegion(id);
   return it->second.region;
 }
 
@@ -137,7 +138,8 @@ std::shared_ptr<Region> RegionTable::FindAny(uint64_t id) const {
 absl::StatusOr<RegionUse> RegionTable::Use(uint64_t session, uint64_t id, std::string_view what) {
   std::lock_guard lock(mutex_);
   const auto it = regions_.find(id);
-  if (it == regions_.end() || it->second.region->owner().session != session) return NoSuchRegion(id);
+  if (it == regions_.end() || it->second.region->owner().session != session)
+    return NoSuchRegion(id);
   it->second.use->assign(what);
   return RegionUse(it->second.region, it->second.use);
 }
@@ -154,7 +156,8 @@ absl::Status RegionTable::Free(uint64_t session, uint64_t id, std::vector<uint64
   std::shared_ptr<Region> region;  // unmapped and closed after the lock
   std::lock_guard lock(mutex_);
   const auto it = regions_.find(id);
-  if (it == regions_.end() || it->second.region->owner().session != session) return NoSuchRegion(id);
+  if (it == regions_.end() || it->second.region->owner().session != session)
+    return NoSuchRegion(id);
   // New uses are made under the lock only, so the count cannot rise here.
   if (it->second.use.use_count() > 1) {
     return absl::FailedPreconditionError(

@@ -1,9 +1,10 @@
-// Regions: sealed memory files that the daemon makes for its sessions. The only code that turns a region
-// and an offset into a pointer.
+// Regions: sealed memory files that the daemon makes for its sessions. The only code that turns a
+// region and an offset into a pointer.
 //
-// Ids start at 1 and are never used again. A region's pages belong to whoever touches them first, which is
-// the client: the daemon never touches one outside an operation, and maps a region only when it first
-// serves an operation on it. Memory is not recycled: each region is a file of its own.
+// Ids start at 1 and are never used again. A region's pages belong to whoever touches them first,
+// which is the client: the daemon never touches one outside an operation, and maps a region only
+// when it first serves an operation on it. Memory is not recycled: each region is a file of its
+// own.
 #pragma once
 
 #include <atomic>
@@ -44,8 +45,9 @@ class Region {
   uint64_t bytes() const { return bytes_; }
   int fd() const { return fd_.get(); }
 
-  // Where [offset, offset + length) lies in this process; maps the region on first use. OUT_OF_RANGE, with
-  // the numbers, if it is not wholly inside. Length 0 is inside at every offset up to the size.
+  // Where [offset, offset + length) lies in this process; maps the region on first use.
+  // OUT_OF_RANGE, with the numbers, if it is not wholly inside. Length 0 is inside at every offset
+  // up to the size.
   absl::StatusOr<std::byte*> At(uint64_t offset, uint64_t length);
   // The check alone.
   absl::Status CheckRange(uint64_t offset, uint64_t length) const;
@@ -83,11 +85,13 @@ class RegionTable {
  public:
   explicit RegionTable(Quotas quotas) : quotas_(quotas) {}
 
-  // A new region of at least `bytes` bytes, rounded up to whole pages. INVALID_ARGUMENT for 0 and for more
-  // than a file can hold; RESOURCE_EXHAUSTED names the quota, what is held and what was asked.
+  // A new region of at least `bytes` bytes, rounded up to whole pages. INVALID_ARGUMENT for 0 and
+  // for more than a file can hold; RESOURCE_EXHAUSTED names the quota, what is held and what was
+  // asked.
   absl::StatusOr<std::shared_ptr<Region>> Allocate(Owner owner, uint64_t bytes);
 
-  // Counts memory that is no region (rings, boards) against the same quotas. Give it back with Release.
+  // Counts memory that is no region (rings, boards) against the same quotas. Give it back with
+  // Release.
   absl::Status Charge(Owner owner, uint64_t bytes, std::string_view what);
   void Release(Owner owner, uint64_t bytes);
 
@@ -95,17 +99,18 @@ class RegionTable {
   absl::StatusOr<std::shared_ptr<Region>> Find(uint64_t session, uint64_t id) const;
   // The same region whoever owns it; null if there is none.
   std::shared_ptr<Region> FindAny(uint64_t id) const;
-  // Find, and holds off Free until the RegionUse is gone. `what` names the operation in Free's error.
+  // Find, and holds off Free until the RegionUse is gone. `what` names the operation in Free's
+  // error.
   absl::StatusOr<RegionUse> Use(uint64_t session, uint64_t id, std::string_view what);
 
   // Remembers that `session` maps a region of another session.
   void RecordMapping(uint64_t id, uint64_t session);
 
-  // NOT_FOUND as Find; FAILED_PRECONDITION names an operation that uses it. `mapped_by`, if not null, gets
-  // the other sessions that had mapped it.
+  // NOT_FOUND as Find; FAILED_PRECONDITION names an operation that uses it. `mapped_by`, if not
+  // null, gets the other sessions that had mapped it.
   absl::Status Free(uint64_t session, uint64_t id, std::vector<uint64_t>* mapped_by = nullptr);
-  // Everything of a session that has ended, in use or not: memory in use lives until its operation ends.
-  // Also forgets what it had mapped. Returns the other sessions that had mapped some of it.
+  // Everything of a session that has ended, in use or not: memory in use lives until its operation
+  // ends. Also forgets what it had mapped. Returns the other sessions that had mapped some of it.
   std::vector<uint64_t> FreeAll(Owner owner);
 
   std::vector<std::shared_ptr<Region>> List(uint64_t session) const;

@@ -1,5 +1,5 @@
-// The submission and completion rings of a session: one shared memory object, single producer and single
-// consumer each way. The client pushes submissions, the daemon pushes completions.
+// The submission and completion rings of a session: one shared memory object, single producer and
+// single consumer each way. The client pushes submissions, the daemon pushes completions.
 #pragma once
 
 #include <atomic>
@@ -43,10 +43,10 @@ struct Header {
   uint32_t version;
   uint32_t entries;  // power of two; both rings
   uint32_t pad;
-  alignas(64) std::atomic<uint32_t> sq_tail;   // client writes
-  alignas(64) std::atomic<uint32_t> sq_head;   // daemon writes
-  alignas(64) std::atomic<uint32_t> cq_tail;   // daemon writes
-  alignas(64) std::atomic<uint32_t> cq_head;   // client writes
+  alignas(64) std::atomic<uint32_t> sq_tail;  // client writes
+  alignas(64) std::atomic<uint32_t> sq_head;  // daemon writes
+  alignas(64) std::atomic<uint32_t> cq_tail;  // daemon writes
+  alignas(64) std::atomic<uint32_t> cq_head;  // client writes
   // 1: the daemon sleeps; a submitter that takes it back to 0 writes the doorbell eventfd.
   alignas(64) std::atomic<uint32_t> daemon_sleeps;
   // Bumped when a region that this session mapped from another has been freed: unmap what is stale.
@@ -58,7 +58,8 @@ static_assert(sizeof(Header) == 6 * 64);
 
 // Header, then submissions, then completions. Whole pages, so that the object can be mapped.
 constexpr size_t BytesFor(uint32_t entries) {
-  return (sizeof(Header) + entries * (sizeof(Submission) + sizeof(Completion)) + 4095) & ~size_t{4095};
+  return (sizeof(Header) + entries * (sizeof(Submission) + sizeof(Completion)) + 4095) &
+         ~size_t{4095};
 }
 
 }  // namespace shunt::ring

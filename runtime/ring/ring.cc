@@ -20,8 +20,8 @@ Completion* CompletionsIn(std::byte* memory, uint32_t entries) {
                                        static_cast<size_t>(entries) * sizeof(Submission));
 }
 
-// Entries are copied word by word with relaxed atomics: the other process may be writing the same bytes,
-// and then any mixture of words is a fine value, but not undefined behaviour.
+// Entries are copied word by word with relaxed atomics: the other process may be writing the same
+// bytes, and then any mixture of words is a fine value, but not undefined behaviour.
 template <typename T>
 void CopyShared(T& to, T& from) {
   static_assert(sizeof(T) % 8 == 0 && alignof(T) >= 8);
@@ -71,10 +71,9 @@ absl::StatusOr<RingClient> RingClient::Attach(std::byte* memory, size_t bytes, u
   }
   auto* header = reinterpret_cast<Header*>(memory);
   if (header->magic != kMagic || header->version != kVersion || header->entries != entries) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("ring: magic ", absl::Hex(header->magic), ", version ", header->version, ", ",
-                     header->entries, " entries; expected ", absl::Hex(kMagic), ", ", kVersion, ", ",
-                     entries));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "ring: magic ", absl::Hex(header->magic), ", version ", header->version, ", ",
+        header->entries, " entries; expected ", absl::Hex(kMagic), ", ", kVersion, ", ", entries));
   }
   RingClient client;
   client.header_ = header;
@@ -99,14 +98,14 @@ RingClient& RingClient::operator=(RingClient&& other) noexcept {
 
 RingClient::Pushed RingClient::Push(const Submission& submission) {
   const bool serve = submission.opcode == static_cast<uint32_t>(Opcode::kServe);
-  // A completion lowers `outstanding_` only after its slot is free, so this may refuse too early, never
-  // too late.
+  // A completion lowers `outstanding_` only after its slot is free, so this may refuse too early,
+  // never too late.
   if (serve && outstanding_.load(std::memory_order_acquire) > mask_) return Pushed::kFull;
   if (sq_tail_ - header_->sq_head.load(std::memory_order_acquire) > mask_) return Pushed::kFull;
   if (serve) outstanding_.fetch_add(1, std::memory_order_relaxed);
   StoreShared(submissions_[sq_tail_ & mask_], submission);
-  // Against MayNotSleep, all four accesses sequentially consistent: either it sees the new tail or this
-  // sees the flag.
+  // Against MayNotSleep, all four accesses sequentially consistent: either it sees the new tail or
+  // this sees the flag.
   header_->sq_tail.store(++sq_tail_, std::memory_order_seq_cst);
   if (header_->daemon_sleeps.load(std::memory_order_seq_cst) != 0 &&
       header_->daemon_sleeps.exchange(0, std::memory_order_relaxed) != 0) {
@@ -160,16 +159,16 @@ absl::StatusOr<bool> RingServer::Pop(Submission* out) {
   const uint32_t waiting = tail - sq_head_;
   if (waiting == 0) return false;
   if (waiting > mask_ + 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("submission ring: tail ", tail, " is ", waiting, " entries past head ", sq_head_,
-                     ", at most ", mask_ + 1, " fit"));
+    return absl::InvalidArgumentError(absl::StrCat("submission ring: tail ", tail, " is ", waiting,
+                                                   " entries past head ", sq_head_, ", at most ",
+                                                   mask_ + 1, " fit"));
   }
   CopyShared(*out, submissions_[sq_head_ & mask_]);
   header_->sq_head.store(++sq_head_, std::memory_order_release);
   if (out->opcode == static_cast<uint32_t>(Opcode::kServe)) {
     if (outstanding_.load(std::memory_order_relaxed) > mask_) {
-      return absl::InvalidArgumentError(absl::StrCat("submission ring: more than ", mask_ + 1,
-                                                     " operations outstanding"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("submission ring: more than ", mask_ + 1, " operations outstanding"));
     }
     outstanding_.fetch_add(1, std::memory_order_relaxed);
   }
@@ -177,8 +176,8 @@ absl::StatusOr<bool> RingServer::Pop(Submission* out) {
 }
 
 bool RingServer::Complete(uint64_t token, int32_t code) {
-  // Wrong only if the client submitted more than it may have outstanding: then it loses what it did not
-  // collect.
+  // Wrong only if the client submitted more than it may have outstanding: then it loses what it did
+  // not collect.
   const bool room = cq_tail_ - header_->cq_head.load(std::memory_order_acquire) <= mask_;
   StoreShared(completions_[cq_tail_ & mask_], Completion{token, code, 0});
   outstanding_.fetch_sub(1, std::memory_order_relaxed);

@@ -1,10 +1,11 @@
 // Both ends of a session's rings (layout.h).
 //
-// The client may have at most `entries` operations outstanding: submitted, completion not yet collected.
-// So a completion always has a slot, and the daemon never waits for a client that does not collect.
+// The client may have at most `entries` operations outstanding: submitted, completion not yet
+// collected. So a completion always has a slot, and the daemon never waits for a client that does
+// not collect.
 //
-// The daemon's end believes nothing: it counts with its own copies of all indices, copies each entry
-// exactly once and checks the copy. What a hostile client can do is to break its own session.
+// The daemon's end believes nothing: it counts with its own copies of all indices, copies each
+// entry exactly once and checks the copy. What a hostile client can do is to break its own session.
 #pragma once
 
 #include <atomic>
@@ -19,15 +20,15 @@
 
 namespace shunt::ring {
 
-// Fills the header of fresh, zeroed memory of BytesFor(entries) bytes. `entries` is a power of two, at most
-// kMaxEntries. The daemon does this before it hands the memory out.
+// Fills the header of fresh, zeroed memory of BytesFor(entries) bytes. `entries` is a power of two,
+// at most kMaxEntries. The daemon does this before it hands the memory out.
 void Initialize(std::byte* memory, uint32_t entries);
 
 // OK if `entries` may be asked for: a power of two from 2 to kMaxEntries.
 absl::Status CheckEntries(uint32_t entries);
 
-// The client's end. Push and PopCompletions may run at once, each by one thread at a time. Does not own
-// the memory.
+// The client's end. Push and PopCompletions may run at once, each by one thread at a time. Does not
+// own the memory.
 class RingClient {
  public:
   RingClient() = default;
@@ -39,13 +40,14 @@ class RingClient {
   RingClient& operator=(RingClient&& other) noexcept;
 
   enum class Pushed { kFull, kDone, kDoneRingDoorbell };
-  // kFull: no room for the entry, or (kServe) `entries` operations are outstanding: nothing was pushed.
-  // kDoneRingDoorbell: pushed, and the daemon sleeps: write the doorbell eventfd.
+  // kFull: no room for the entry, or (kServe) `entries` operations are outstanding: nothing was
+  // pushed. kDoneRingDoorbell: pushed, and the daemon sleeps: write the doorbell eventfd.
   Pushed Push(const Submission& submission);
 
   // Moves completions that are there into `out`; returns how many. Never blocks.
   size_t PopCompletions(std::span<Completion> out);
-  // Sleeps until a completion may be there or `timeout` (see FutexWait) has passed; true if one is there.
+  // Sleeps until a completion may be there or `timeout` (see FutexWait) has passed; true if one is
+  // there.
   bool WaitForCompletion(std::chrono::nanoseconds timeout);
 
   uint32_t outstanding() const { return outstanding_.load(std::memory_order_relaxed); }
@@ -63,8 +65,8 @@ class RingClient {
   std::atomic<uint32_t> outstanding_ = 0;  // up in Push, down in PopCompletions
 };
 
-// The daemon's end. Thread-compatible: Pop by one thread at a time, Complete by one thread at a time; the
-// two may run at once. Does not own the memory.
+// The daemon's end. Thread-compatible: Pop by one thread at a time, Complete by one thread at a
+// time; the two may run at once. Does not own the memory.
 class RingServer {
  public:
   RingServer() = default;
@@ -77,17 +79,17 @@ class RingServer {
   bool valid() const { return header_ != nullptr; }
   uint32_t entries() const { return mask_ + 1; }
 
-  // True and a copy of the next entry, or false if there is none. INVALID_ARGUMENT if the indices or the
-  // count of outstanding operations are impossible: the session is broken, call nothing but this object's
-  // destructor from then on.
+  // True and a copy of the next entry, or false if there is none. INVALID_ARGUMENT if the indices
+  // or the count of outstanding operations are impossible: the session is broken, call nothing but
+  // this object's destructor from then on.
   absl::StatusOr<bool> Pop(Submission* out);
 
-  // Completes one kServe that Pop returned. False if the client has broken the rules (completions that it
-  // was never owed); its own slot may then be overwritten, nobody else's.
+  // Completes one kServe that Pop returned. False if the client has broken the rules (completions
+  // that it was never owed); its own slot may then be overwritten, nobody else's.
   bool Complete(uint64_t token, int32_t code);
 
-  // Before sleeping: MayNotSleep() says the doorbell is needed, and true if an entry came meanwhile. Awake():
-  // submitters need not ring.
+  // Before sleeping: MayNotSleep() says the doorbell is needed, and true if an entry came
+  // meanwhile. Awake(): submitters need not ring.
   bool MayNotSleep();
   void Awake() { header_->daemon_sleeps.store(0, std::memory_order_relaxed); }
 

@@ -22,7 +22,8 @@ CpuList ToCpuList(hwloc_const_bitmap_t bitmap) {
 absl::StatusOr<Topology> Discover() {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return absl::InternalError("hwloc: cannot start");
-  const std::unique_ptr<hwloc_topology, void (*)(hwloc_topology_t)> topology(raw, hwloc_topology_destroy);
+  const std::unique_ptr<hwloc_topology, void (*)(hwloc_topology_t)> topology(
+      raw, hwloc_topology_destroy);
   // Only CPUs and memory are wanted: no caches, no I/O devices. Those we may not use are left out.
   hwloc_topology_set_all_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
   hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);

@@ -65,8 +65,8 @@ absl::StatusOr<CpuList> WorkerCpus(const Topology& topology, const CpuList& budg
   CpuList cpus = budget.empty() ? topology.cpus : budget;
   for (const int cpu : cpus) {
     if (!std::binary_search(topology.cpus.begin(), topology.cpus.end(), cpu)) {
-      return absl::InvalidArgumentError(absl::StrCat("CPU ", cpu, " is not among those of this process, ",
-                                                     FormatCpuList(topology.cpus)));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "CPU ", cpu, " is not among those of this process, ", FormatCpuList(topology.cpus)));
     }
   }
   if (!numa_nodes.empty()) {
@@ -85,7 +85,8 @@ absl::StatusOr<CpuList> WorkerCpus(const Topology& topology, const CpuList& budg
     cpus = Common(cpus, near);
   }
   if (cpus.empty()) {
-    return absl::InvalidArgumentError("no CPU is left for workers: CPU budget and NUMA nodes have none in common");
+    return absl::InvalidArgumentError(
+        "no CPU is left for workers: CPU budget and NUMA nodes have none in common");
   }
   return cpus;
 }
@@ -108,8 +109,9 @@ absl::Status BindThread(const CpuList& cpus) {
   for (const int cpu : cpus) CPU_SET_S(cpu, bytes, set);
   const int error = ::pthread_setaffinity_np(::pthread_self(), bytes, set);
   CPU_FREE(set);
-  return error == 0 ? absl::OkStatus()
-                    : ErrnoStatus(error, absl::StrCat("binding a thread to CPUs ", FormatCpuList(cpus)));
+  return error == 0
+             ? absl::OkStatus()
+             : ErrnoStatus(error, absl::StrCat("binding a thread to CPUs ", FormatCpuList(cpus)));
 }
 
 }  // namespace shunt::topology

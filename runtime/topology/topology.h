@@ -14,7 +14,8 @@ namespace shunt::topology {
 // CPU numbers of the operating system, ascending, without repeats.
 using CpuList = std::vector<int>;
 
-// Reads the form of cpuset files, e.g. "0-3,8". "" is the empty list. INVALID_ARGUMENT names what is wrong.
+// Reads the form of cpuset files, e.g. "0-3,8". "" is the empty list. INVALID_ARGUMENT names what
+// is wrong.
 absl::StatusOr<CpuList> ParseCpuList(std::string_view text);
 std::string FormatCpuList(const CpuList& cpus);
 
@@ -33,14 +34,14 @@ struct Topology {
 // Takes milliseconds: once, at the start. INTERNAL if the machine can't be read.
 absl::StatusOr<Topology> Discover();
 
-// The CPUs for worker threads: `budget` (empty: all that we may use), cut down to `numa_nodes` (empty: all).
-// INVALID_ARGUMENT if the budget names a CPU that we may not use, a node that isn't there, or if nothing is
-// left.
+// The CPUs for worker threads: `budget` (empty: all that we may use), cut down to `numa_nodes`
+// (empty: all). INVALID_ARGUMENT if the budget names a CPU that we may not use, a node that isn't
+// there, or if nothing is left.
 absl::StatusOr<CpuList> WorkerCpus(const Topology& topology, const CpuList& budget,
                                    const std::vector<int>& numa_nodes);
 
-// Which of `cpus` worker `index` may run on: those of one NUMA node, so that its memory stays near; workers
-// take the nodes in turn. `cpus` as WorkerCpus gave it.
+// Which of `cpus` worker `index` may run on: those of one NUMA node, so that its memory stays near;
+// workers take the nodes in turn. `cpus` as WorkerCpus gave it.
 CpuList CpusOfWorker(const Topology& topology, const CpuList& cpus, int index);
 
 // Binds the calling thread. INTERNAL if the kernel refuses.

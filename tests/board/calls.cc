@@ -90,8 +90,9 @@ const char* MemoryText(Memory m) {
 
 std::string Case::Text() const {
   const auto word = [](std::string_view s) { return absl::string_view(s.data(), s.size()); };
-  return absl::StrCat(word(Name(kind)), " count ", count, " ", word(Name(dtype)), " ", word(Name(redop)), " root ", root,
-                      " ", MemoryText(memory), in_place ? " in place" : "", " seed ", seed);
+  return absl::StrCat(word(Name(kind)), " count ", count, " ", word(Name(dtype)), " ",
+                      word(Name(redop)), " root ", root, " ", MemoryText(memory),
+                      in_place ? " in place" : "", " seed ", seed);
 }
 
 uint64_t InputElement(const Case& c, int rank, uint64_t index) {
@@ -114,20 +115,24 @@ uint64_t InputElement(const Case& c, int rank, uint64_t index) {
 }
 
 uint64_t VCount(const Case& c, int from, int to) {
-  const uint64_t h = Mix(c.seed + static_cast<uint64_t>(from) * 131 + static_cast<uint64_t>(to)) % 5;
+  const uint64_t h =
+      Mix(c.seed + static_cast<uint64_t>(from) * 131 + static_cast<uint64_t>(to)) % 5;
   return h == 0 ? 0 : c.count * h / 4;
 }
 
 CaseRunner::CaseRunner(World* world, int rank, int slot, int slots)
     : world_(world),
       rank_(rank),
-      region_(world->region(rank) + world->region_bytes() / static_cast<size_t>(slots) * static_cast<size_t>(slot)),
+      region_(world->region(rank) +
+              world->region_bytes() / static_cast<size_t>(slots) * static_cast<size_t>(slot)),
       region_bytes_(world->region_bytes() / static_cast<size_t>(slots)) {}
 
 void CaseRunner::Place(uint64_t in_bytes, uint64_t out_bytes) {
   const Memory m = case_.memory;
-  const bool in_region = m == Memory::kRegion || m == Memory::kInRegion || (m == Memory::kMixed && rank_ % 2 == 0);
-  const bool out_region = m == Memory::kRegion || m == Memory::kOutRegion || (m == Memory::kMixed && rank_ % 2 == 0);
+  const bool in_region =
+      m == Memory::kRegion || m == Memory::kInRegion || (m == Memory::kMixed && rank_ % 2 == 0);
+  const bool out_region =
+      m == Memory::kRegion || m == Memory::kOutRegion || (m == Memory::kMixed && rank_ % 2 == 0);
   const size_t in_room = in_bytes + 2 * kMargin;
   const size_t out_room = out_bytes + 2 * kMargin;
   const size_t half = region_bytes_ / 2 / 64 * 64;
@@ -304,14 +309,19 @@ std::string CaseRunner::Check() {
   SHUNT_CHECK(want.size() == out_bytes_);
   for (size_t i = 0; i < out_bytes_; ++i) {
     if (out_[i] == want[i]) continue;
-    return absl::StrCat("rank ", rank_, " of ", world_->ranks(), ": ", case_.Text(), ": byte ", i, " of ", out_bytes_,
-                        " is ", static_cast<int>(out_[i]), ", expected ", static_cast<int>(want[i]));
+    return absl::StrCat("rank ", rank_, " of ", world_->ranks(), ": ", case_.Text(), ": byte ", i,
+                        " of ", out_bytes_, " is ", static_cast<int>(out_[i]), ", expected ",
+                        static_cast<int>(want[i]));
   }
-  const bool inside = case_.in_place && (case_.kind == OpKind::kReduceScatter || case_.kind == OpKind::kScatter);
+  const bool inside =
+      case_.in_place && (case_.kind == OpKind::kReduceScatter || case_.kind == OpKind::kScatter);
   if (out_bytes_ == 0 || inside) return "";
   for (size_t i = 0; i < kMargin; ++i) {
-    if (out_[-1 - static_cast<std::ptrdiff_t>(i)] == kUntouched && out_[out_bytes_ + i] == kUntouched) continue;
-    return absl::StrCat("rank ", rank_, ": ", case_.Text(), ": wrote outside its output, ", i, " bytes away");
+    if (out_[-1 - static_cast<std::ptrdiff_t>(i)] == kUntouched &&
+        out_[out_bytes_ + i] == kUntouched)
+      continue;
+    return absl::StrCat("rank ", rank_, ": ", case_.Text(), ": wrote outside its output, ", i,
+                        " bytes away");
   }
   return "";
 }

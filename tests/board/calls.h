@@ -1,5 +1,6 @@
-// Calls with known data: every rank can tell what every other puts in, so each checks its own result, bit for
-// bit, against a statement of the operation that shares nothing with the code under test.
+// Calls with known data: every rank can tell what every other puts in, so each checks its own
+// result, bit for bit, against a statement of the operation that shares nothing with the code under
+// test.
 #pragma once
 
 #include <cstddef>

@@ -6,15 +6,16 @@
 namespace shunt::testing {
 namespace {
 
-constexpr OpKind kCollectives[] = {OpKind::kBarrier,       OpKind::kAllReduce, OpKind::kReduce,
-                                   OpKind::kBroadcast,     OpKind::kAllGather, OpKind::kReduceScatter,
-                                   OpKind::kAllToAll,      OpKind::kAllToAllV, OpKind::kGather,
+constexpr OpKind kCollectives[] = {OpKind::kBarrier,   OpKind::kAllReduce, OpKind::kReduce,
+                                   OpKind::kBroadcast, OpKind::kAllGather, OpKind::kReduceScatter,
+                                   OpKind::kAllToAll,  OpKind::kAllToAllV, OpKind::kGather,
                                    OpKind::kScatter};
 constexpr Memory kMemories[] = {Memory::kRegion, Memory::kPlain, Memory::kMixed, Memory::kInRegion,
                                 Memory::kOutRegion};
 
 bool HasInPlace(OpKind k) {
-  return k != OpKind::kBarrier && k != OpKind::kAllToAll && k != OpKind::kAllToAllV && k != OpKind::kSend;
+  return k != OpKind::kBarrier && k != OpKind::kAllToAll && k != OpKind::kAllToAllV &&
+         k != OpKind::kSend;
 }
 
 // Runs the cases back to back, so that slow and fast ranks drift apart as they like.
@@ -31,7 +32,8 @@ std::vector<Case> AllKinds(int ranks, uint64_t bytes_most, Memory memory) {
   uint64_t seed = bytes_most * 16 + static_cast<uint64_t>(memory);
   for (const OpKind kind : kCollectives) {
     // bytes_most is the size that decides the path: of all blocks together where there are several.
-    const bool blocks = kind != OpKind::kAllReduce && kind != OpKind::kReduce && kind != OpKind::kBroadcast;
+    const bool blocks =
+        kind != OpKind::kAllReduce && kind != OpKind::kReduce && kind != OpKind::kBroadcast;
     Case c;
     c.kind = kind;
     c.dtype = DataType::kUint32;

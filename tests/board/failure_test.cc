@@ -1,10 +1,12 @@
-// How operations end that cannot succeed: who is named, what every rank is told, and that all are told the same.
+// How operations end that cannot succeed: who is named, what every rank is told, and that all are
+// told the same.
+#include "runtime/board/failure.h"
+
 #include <catch2/catch.hpp>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "runtime/board/arrival.h"
-#include "runtime/board/failure.h"
 #include "runtime/core/clock.h"
 #include "tests/board/calls.h"
 
@@ -23,7 +25,8 @@ Case AllReduce(uint64_t count, Memory memory = Memory::kRegion) {
 }
 
 // One call of each rank, with what it returned.
-std::vector<absl::Status> CallAll(World& world, const std::function<void(int rank, CaseRunner& runner)>& prepare,
+std::vector<absl::Status> CallAll(World& world,
+                                  const std::function<void(int rank, CaseRunner& runner)>& prepare,
                                   const std::vector<bool>& takes_part = {}) {
   std::vector<absl::Status> outcomes(static_cast<size_t>(world.ranks()));
   world.Run([&](int rank) {
@@ -35,7 +38,9 @@ std::vector<absl::Status> CallAll(World& world, const std::function<void(int ran
   return outcomes;
 }
 
-TEST_CASE("a rank that never calls is named with its last call, to all who wait and to those who come later") {
+TEST_CASE(
+    "a rank that never calls is named with its last call, to all who wait and to those who come "
+    "later") {
   const uint64_t count = GENERATE(2, 100000);
   const Memory memory = GENERATE(Memory::kRegion, Memory::kPlain);
   World world({.ranks = 3});
@@ -47,9 +52,11 @@ TEST_CASE("a rank that never calls is named with its last call, to all who wait 
   const std::vector<absl::Status> outcomes = CallAll(world, prepare, {true, false, true});
   for (const int rank : {0, 2}) {
     CHECK(outcomes[rank].code() == absl::StatusCode::kDeadlineExceeded);
+    CHECK_THAT(
+        std::string(outcomes[rank].message()),
+        Contains("rank 1 (pid 1001), whose last call was all_reduce #1 float32 sum count 7"));
     CHECK_THAT(std::string(outcomes[rank].message()),
-               Contains("rank 1 (pid 1001), whose last call was all_reduce #1 float32 sum count 7"));
-    CHECK_THAT(std::string(outcomes[rank].message()), Contains(absl::StrCat("all_reduce #2 float32 sum count ", count)));
+               Contains(absl::StrCat("all_reduce #2 float32 sum count ", count)));
   }
   CHECK(outcomes[0].message() == outcomes[2].message());
   for (int rank = 0; rank < 3; ++rank) {
@@ -159,7 +166,9 @@ TEST_CASE("counts of an all_to_all_v that differ name both ranks") {
   });
   for (const absl::Status& s : outcomes) {
     CHECK(s.code() == absl::StatusCode::kFailedPrecondition);
-    CHECK_THAT(std::string(s.message()), Contains("rank 2 (pid 1002) sends 4 elements to rank 1 (pid 1001), which expects 5"));
+    CHECK_THAT(
+        std::string(s.message()),
+        Contains("rank 2 (pid 1002) sends 4 elements to rank 1 (pid 1001), which expects 5"));
   }
 }
 
@@ -170,11 +179,13 @@ TEST_CASE("an abort ends what is in flight, on every rank, with the reason") {
   std::vector<absl::Status> outcomes(3);
   world.Run([&](int rank) {
     if (rank == 2) {
-      while (world.board().last_call(0).sequence.load() == 0 || world.board().last_call(1).sequence.load() == 0) {
+      while (world.board().last_call(0).sequence.load() == 0 ||
+             world.board().last_call(1).sequence.load() == 0) {
         std::this_thread::yield();
       }
       world.member(2).Abort("the loss is a NaN");
-      outcomes[2] = world.member(2).Run(Call{.spec = {OpKind::kBarrier, {}, {}, 0, 0}, .deadline_ns = Soon()});
+      outcomes[2] = world.member(2).Run(
+          Call{.spec = {OpKind::kBarrier, {}, {}, 0, 0}, .deadline_ns = Soon()});
       return;
     }
     CaseRunner runner(&world, rank);
@@ -194,7 +205,8 @@ TEST_CASE("an abort ends what is in flight, on every rank, with the reason") {
   CHECK(outcomes[1].code() == absl::StatusCode::kAborted);
   CHECK(outcomes[2].code() == absl::StatusCode::kFailedPrecondition);
   for (const absl::Status& s : outcomes) {
-    CHECK_THAT(std::string(s.message()), Contains("aborted by rank 2 (pid 1002): the loss is a NaN"));
+    CHECK_THAT(std::string(s.message()),
+               Contains("aborted by rank 2 (pid 1002): the loss is a NaN"));
   }
 }
 
@@ -203,7 +215,8 @@ TEST_CASE("a rank's death wakes those who sleep, and names it") {
   std::vector<absl::Status> outcomes(3);
   world.Run([&](int rank) {
     if (rank == 2) {
-      while (world.board().bell(0).sleeping.load() == 0 || world.board().bell(1).sleeping.load() == 0) {
+      while (world.board().bell(0).sleeping.load() == 0 ||
+             world.board().bell(1).sleeping.load() == 0) {
         std::this_thread::yield();
       }
       world.server().RankGone(2, /*died=*/true);
@@ -257,7 +270,8 @@ TEST_CASE("memory that is not there ends the operation and names the rank") {
   }();
   for (const absl::Status& s : outcomes) {
     CHECK(s.code() == absl::StatusCode::kInvalidArgument);
-    CHECK_THAT(std::string(s.message()), Contains("rank 1 (pid 1001) gave no valid input: region 77, offset 12"));
+    CHECK_THAT(std::string(s.message()),
+               Contains("rank 1 (pid 1001) gave no valid input: region 77, offset 12"));
   }
 }
 
@@ -277,7 +291,8 @@ TEST_CASE("a call whose reservation on the ring fails is as if it had not been m
     if (rank == 0) {
       world.host(0).refuse = [] { return absl::ResourceExhaustedError("full"); };
       runner.Prepare(AllReduce(9000));
-      if (world.member(0).Start(runner.call()).status().code() != absl::StatusCode::kResourceExhausted) {
+      if (world.member(0).Start(runner.call()).status().code() !=
+          absl::StatusCode::kResourceExhausted) {
         world.Complain("not refused");
       }
       world.host(0).refuse = nullptr;
@@ -287,7 +302,8 @@ TEST_CASE("a call whose reservation on the ring fails is as if it had not been m
   CHECK(world.complaints() == "");
 }
 
-// What the deadline and the last rank race for, in every mix of who waits and where the payload goes.
+// What the deadline and the last rank race for, in every mix of who waits and where the payload
+// goes.
 TEST_CASE("a deadline that passes as the last rank comes has one outcome on all ranks") {
   struct Mode {
     uint64_t count;
@@ -295,12 +311,16 @@ TEST_CASE("a deadline that passes as the last rank comes has one outcome on all 
     bool async;   // rank 0 only
     bool daemon;  // expires it
   };
-  const Mode mode = GENERATE(Mode{2, Memory::kRegion, false, false}, Mode{8, Memory::kPlain, true, false},
-                             Mode{5000, Memory::kRegion, false, false}, Mode{5000, Memory::kPlain, false, false},
-                             Mode{5000, Memory::kRegion, true, true}, Mode{0, Memory::kRegion, true, true});
+  const Mode mode =
+      GENERATE(Mode{2, Memory::kRegion, false, false}, Mode{8, Memory::kPlain, true, false},
+               Mode{5000, Memory::kRegion, false, false}, Mode{5000, Memory::kPlain, false, false},
+               Mode{5000, Memory::kRegion, true, true}, Mode{0, Memory::kRegion, true, true});
   int succeeded = 0, failed = 0;
   for (int round = 0; round < 500; ++round) {
-    World world({.ranks = 3, .region_bytes = 1 << 17, .member = {.spin_ns = 0, .yield_ns = 20'000}, .daemon = mode.daemon});
+    World world({.ranks = 3,
+                 .region_bytes = 1 << 17,
+                 .member = {.spin_ns = 0, .yield_ns = 20'000},
+                 .daemon = mode.daemon});
     std::vector<absl::Status> outcomes(3);
     std::atomic<int> ready{0};
     const int64_t moment = NowNs() + 400'000;

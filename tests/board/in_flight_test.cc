@@ -1,6 +1,5 @@
 // Many operations at once: order, dependencies, several threads, several channels.
 #include <catch2/catch.hpp>
-
 #include <cstring>
 #include <numeric>
 
@@ -41,11 +40,13 @@ Case MakeCase(OpKind kind, uint64_t count, Memory memory, uint64_t seed) {
   return c;
 }
 
-// A sum that grows: operation k + 1 reads what operation k wrote. `in_region` says where the chain lies.
+// A sum that grows: operation k + 1 reads what operation k wrote. `in_region` says where the chain
+// lies.
 void RunChain(World& world, int rank, std::byte* memory, uint64_t count, int links) {
   const size_t bytes = count * 4;
   auto* first = reinterpret_cast<uint32_t*>(memory);
-  for (uint64_t i = 0; i < count; ++i) first[i] = static_cast<uint32_t>(rank) + static_cast<uint32_t>(i % 5);
+  for (uint64_t i = 0; i < count; ++i)
+    first[i] = static_cast<uint32_t>(rank) + static_cast<uint32_t>(i % 5);
   std::vector<std::shared_ptr<Operation>> operations;
   for (int k = 0; k < links; ++k) {
     Call call;
@@ -64,7 +65,8 @@ void RunChain(World& world, int rank, std::byte* memory, uint64_t count, int lin
     uint32_t want = n * (n - 1) / 2 + n * static_cast<uint32_t>(i % 5);
     for (int k = 1; k < links; ++k) want *= n;
     if (last[i] == want) continue;
-    world.Complain(absl::StrCat("rank ", rank, ": element ", i, " of a chain of ", links, " is ", last[i], ", expected ", want));
+    world.Complain(absl::StrCat("rank ", rank, ": element ", i, " of a chain of ", links, " is ",
+                                last[i], ", expected ", want));
     return;
   }
 }
@@ -79,7 +81,9 @@ TEST_CASE("operations in flight take effect in the order in which they were subm
       RunChain(world, rank, world.region(rank), count, 25);
       RunChain(world, rank, plain.data(), count, 25);
       // Some ranks' in regions, others' not, in turns.
-      RunChain(world, rank, (rank + static_cast<int>(count)) % 2 == 0 ? world.region(rank) : plain.data(), count, 25);
+      RunChain(world, rank,
+               (rank + static_cast<int>(count)) % 2 == 0 ? world.region(rank) : plain.data(), count,
+               25);
     }
   });
   CHECK(world.complaints() == "");
@@ -102,7 +106,8 @@ TEST_CASE("blocking and asynchronous calls mix on every rank as it likes") {
   world.Run([&](int rank) {
     constexpr int kParts = 6;
     std::vector<std::unique_ptr<CaseRunner>> runners;
-    for (int s = 0; s < kParts; ++s) runners.push_back(std::make_unique<CaseRunner>(&world, rank, s, kParts));
+    for (int s = 0; s < kParts; ++s)
+      runners.push_back(std::make_unique<CaseRunner>(&world, rank, s, kParts));
     uint64_t dice = static_cast<uint64_t>(rank) * 77 + 5;
     std::vector<std::shared_ptr<Operation>> pending(kParts);
     const auto finish = [&](int s) {
@@ -115,10 +120,11 @@ TEST_CASE("blocking and asynchronous calls mix on every rank as it likes") {
       dice = dice * 6364136223846793005 + 1442695040888963407;
       const int s = i % kParts;
       finish(s);
-      const OpKind kinds[] = {OpKind::kAllReduce, OpKind::kBarrier, OpKind::kAllGather, OpKind::kReduceScatter,
-                              OpKind::kBroadcast, OpKind::kAllToAllV};
+      const OpKind kinds[] = {OpKind::kAllReduce,     OpKind::kBarrier,   OpKind::kAllGather,
+                              OpKind::kReduceScatter, OpKind::kBroadcast, OpKind::kAllToAllV};
       const uint64_t counts[] = {0, 2, 9, 700, 30000};
-      const Case c = MakeCase(kinds[i % 6], counts[i * 7 % 5], (dice >> 40) % 3 == 0 ? Memory::kPlain : Memory::kRegion,
+      const Case c = MakeCase(kinds[i % 6], counts[i * 7 % 5],
+                              (dice >> 40) % 3 == 0 ? Memory::kPlain : Memory::kRegion,
                               static_cast<uint64_t>(i));
       if ((dice >> 33) % 2 == 0) {
         runners[s]->RunAndCheck(c);
@@ -144,13 +150,15 @@ TEST_CASE("rings and all pairs of sends and receives in flight, from any memory"
       const int parts = 2 * ranks;
       for (int distance = 0; distance < (round % 2 == 0 ? 2 : ranks); ++distance) {
         for (const bool send : {true, false}) {
-          Case c = MakeCase(OpKind::kSend, count, memory, static_cast<uint64_t>(round * 100 + distance));
+          Case c =
+              MakeCase(OpKind::kSend, count, memory, static_cast<uint64_t>(round * 100 + distance));
           const int peer = (send ? rank + distance : rank - distance + ranks) % ranks;
           c.source = send ? rank : peer;
           c.destination = send ? peer : rank;
           if (c.source == c.destination) continue;
           c.seed += static_cast<uint64_t>(c.source) * 1000;
-          runners.push_back(std::make_unique<CaseRunner>(&world, rank, static_cast<int>(runners.size()), parts));
+          runners.push_back(
+              std::make_unique<CaseRunner>(&world, rank, static_cast<int>(runners.size()), parts));
           runners.back()->Prepare(c);
           auto op = Start(world, rank, runners.back()->call());
           if (op != nullptr) operations.push_back(std::move(op));
@@ -197,12 +205,13 @@ TEST_CASE("a rank sends to itself") {
 TEST_CASE("two threads of each rank use one communicator") {
   World world({.ranks = 3});
   world.Run([&](int rank) {
-    // One thread the collectives, one a ring of sends and receives, both from plain memory and regions.
+    // One thread the collectives, one a ring of sends and receives, both from plain memory and
+    // regions.
     std::thread pairs([&] {
       CaseRunner out(&world, rank, 2, 4), in(&world, rank, 3, 4);
       for (int i = 0; i < 150; ++i) {
-        Case c = MakeCase(OpKind::kSend, i % 3 == 0 ? 50000 : 300, i % 2 == 0 ? Memory::kPlain : Memory::kRegion,
-                          static_cast<uint64_t>(i));
+        Case c = MakeCase(OpKind::kSend, i % 3 == 0 ? 50000 : 300,
+                          i % 2 == 0 ? Memory::kPlain : Memory::kRegion, static_cast<uint64_t>(i));
         c.source = rank;
         c.destination = (rank + 1) % 3;
         out.Prepare(c);
@@ -216,8 +225,9 @@ TEST_CASE("two threads of each rank use one communicator") {
     });
     CaseRunner runner(&world, rank, 0, 4);
     for (int i = 0; i < 300; ++i) {
-      runner.RunAndCheck(MakeCase(i % 2 == 0 ? OpKind::kAllReduce : OpKind::kAllGather, i % 4 == 0 ? 70000 : 40,
-                                  i % 3 == 0 ? Memory::kPlain : Memory::kRegion, static_cast<uint64_t>(i) + 5000));
+      runner.RunAndCheck(
+          MakeCase(i % 2 == 0 ? OpKind::kAllReduce : OpKind::kAllGather, i % 4 == 0 ? 70000 : 40,
+                   i % 3 == 0 ? Memory::kPlain : Memory::kRegion, static_cast<uint64_t>(i) + 5000));
     }
     pairs.join();
   });
@@ -230,17 +240,20 @@ TEST_CASE("two threads of each rank call the same collective at once") {
     // Whose call meets whose is open, so all bring the same numbers.
     std::thread other([&] {
       CaseRunner runner(&world, rank, 1, 2);
-      for (int i = 0; i < 400; ++i) runner.RunAndCheck(MakeCase(OpKind::kAllReduce, 9000, Memory::kRegion, 1));
+      for (int i = 0; i < 400; ++i)
+        runner.RunAndCheck(MakeCase(OpKind::kAllReduce, 9000, Memory::kRegion, 1));
     });
     CaseRunner runner(&world, rank, 0, 2);
-    for (int i = 0; i < 400; ++i) runner.RunAndCheck(MakeCase(OpKind::kAllReduce, 9000, Memory::kRegion, 1));
+    for (int i = 0; i < 400; ++i)
+      runner.RunAndCheck(MakeCase(OpKind::kAllReduce, 9000, Memory::kRegion, 1));
     other.join();
   });
   CHECK(world.complaints() == "");
 }
 
 TEST_CASE("a staged result is not overwritten by the rank's next call on another channel") {
-  // Rank 0's staging buffer holds the result that the others still copy out while it goes on to receive.
+  // Rank 0's staging buffer holds the result that the others still copy out while it goes on to
+  // receive.
   World world({.ranks = 3});
   world.Run([&](int rank) {
     CaseRunner runner(&world, rank);
@@ -287,14 +300,16 @@ TEST_CASE("a blocking rank is not held up by one that has started everything and
 TEST_CASE("small calls by the million do not make an old operation's marks look like a new one's") {
   World world({.ranks = 1});
   CaseRunner runner(&world, 0);
-  for (uint64_t i = 0; i < 32; ++i) runner.RunAndCheck(MakeCase(OpKind::kAllReduce, 10000, Memory::kRegion, i));
+  for (uint64_t i = 0; i < 32; ++i)
+    runner.RunAndCheck(MakeCase(OpKind::kAllReduce, 10000, Memory::kRegion, i));
   Call barrier;
   barrier.spec = {OpKind::kBarrier, DataType::kInt8, Redop::kSum, 0, 0};
   barrier.deadline_ns = Soon(600);
   for (int i = 0; i < (1 << 23) + 100; ++i) {
     if (!world.member(0).Run(barrier).ok()) FAIL("barrier");
   }
-  for (uint64_t i = 100; i < 132; ++i) runner.RunAndCheck(MakeCase(OpKind::kAllReduce, 10000, Memory::kRegion, i));
+  for (uint64_t i = 100; i < 132; ++i)
+    runner.RunAndCheck(MakeCase(OpKind::kAllReduce, 10000, Memory::kRegion, i));
   CHECK(world.complaints() == "");
 }
 

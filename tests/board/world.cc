@@ -28,7 +28,8 @@ struct Notification {
 }  // namespace
 
 SharedMemory::SharedMemory(size_t bytes) : bytes_(bytes) {
-  void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                   MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   SHUNT_CHECK(p != MAP_FAILED);
   data_ = static_cast<std::byte*>(p);
 }
@@ -48,7 +49,8 @@ absl::Status FakeHost::Notify(uint32_t channel, uint64_t seq, bool serve, int64_
   }
   (serve ? serves : kicks).fetch_add(1);
   const Notification n{seq, deadline_ns, channel, rank_, serve ? 1u : 0u};
-  if (world_->options_.daemon) SHUNT_CHECK(::write(world_->notifications_[1], &n, sizeof(n)) == sizeof(n));
+  if (world_->options_.daemon)
+    SHUNT_CHECK(::write(world_->notifications_[1], &n, sizeof(n)) == sizeof(n));
   return absl::OkStatus();
 }
 
@@ -91,7 +93,10 @@ class World::Daemon {
         for (const auto& [seq, served] : queue) wake_ns = std::min(wake_ns, served.deadline_ns);
       }
       const int64_t wait_ns = wake_ns - NowNs();
-      const int timeout_ms = wake_ns == kNeverNs ? -1 : static_cast<int>(std::clamp<int64_t>(wait_ns / 1'000'000 + 1, 0, 1000));
+      const int timeout_ms =
+          wake_ns == kNeverNs
+              ? -1
+              : static_cast<int>(std::clamp<int64_t>(wait_ns / 1'000'000 + 1, 0, 1000));
       pollfd p{world_->notifications_[0], POLLIN, 0};
       if (::poll(&p, 1, timeout_ms) == 1) {
         Notification n;
@@ -102,7 +107,8 @@ class World::Daemon {
       }
       for (auto& [channel, queue] : pending_) {
         for (const auto& [seq, served] : std::map<uint64_t, Served>(queue)) {
-          if (served.deadline_ns <= NowNs()) (void)world_->server_->Expire(channel, seq, served.rank);
+          if (served.deadline_ns <= NowNs())
+            (void)world_->server_->Expire(channel, seq, served.rank);
         }
         RunChannel(channel);
       }
@@ -151,7 +157,8 @@ void World::StartDaemon() { daemon_ = std::make_unique<Daemon>(this); }
 board::Member& World::member(int rank) {
   std::lock_guard lock(mutex_);
   if (members_[rank] == nullptr) {
-    members_[rank] = std::make_unique<board::Member>(board_, rank, hosts_[rank].get(), options_.member);
+    members_[rank] =
+        std::make_unique<board::Member>(board_, rank, hosts_[rank].get(), options_.member);
   }
   return *members_[rank];
 }
@@ -160,10 +167,12 @@ std::byte* World::Resolve(int rank, uint64_t region, uint64_t offset, uint64_t b
   if (rank < 0 || rank >= options_.ranks) return nullptr;
   if (region >= kStagingIds) {
     const uint64_t at = region - kStagingIds;
-    if (at > kStagingBytes || offset > kStagingBytes - at || bytes > kStagingBytes - at - offset) return nullptr;
+    if (at > kStagingBytes || offset > kStagingBytes - at || bytes > kStagingBytes - at - offset)
+      return nullptr;
     return staging_.data() + at + offset;
   }
-  if (region != RegionId(rank) || offset > options_.region_bytes || bytes > options_.region_bytes - offset) {
+  if (region != RegionId(rank) || offset > options_.region_bytes ||
+      bytes > options_.region_bytes - offset) {
     return nullptr;
   }
   return this->region(rank) + offset;

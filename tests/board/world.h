@@ -1,6 +1,6 @@
-// A whole communicator in one process: a board and every rank's memory in shared mappings, a host for each
-// rank, and optionally a daemon. Ranks are threads, or processes forked from here: everything that they share
-// is mapped before.
+// A whole communicator in one process: a board and every rank's memory in shared mappings, a host
+// for each rank, and optionally a daemon. Ranks are threads, or processes forked from here:
+// everything that they share is mapped before.
 #pragma once
 
 #include <atomic>

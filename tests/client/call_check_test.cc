@@ -1,9 +1,8 @@
-#include <catch2/catch.hpp>
+#include "client/src/call_check.h"
 
+#include <catch2/catch.hpp>
 #include <string>
 #include <vector>
-
-#include "client/src/call_check.h"
 
 namespace shunt::client {
 namespace {
@@ -16,16 +15,22 @@ struct Buffers {
   const std::byte* at(size_t offset) const { return bytes + offset; }
 };
 
-CollectiveSpec Spec(OpKind kind, DataType dtype = DataType::kFloat32, uint64_t count = 16, int root = 0) {
+CollectiveSpec Spec(OpKind kind, DataType dtype = DataType::kFloat32, uint64_t count = 16,
+                    int root = 0) {
   return {kind, dtype, Redop::kSum, root, count};
 }
 
 // The verdict as words, "" if the call is right; the quick check and the slow one must agree.
-std::string Check(const CollectiveSpec& spec, const void* in, const void* out, int peer = -1, int rank = kRank) {
+std::string Check(const CollectiveSpec& spec, const void* in, const void* out, int peer = -1,
+                  int rank = kRank) {
   const bool pair = spec.kind == OpKind::kSend || spec.kind == OpKind::kRecv;
   const bool valid_root = !HasRoot(spec.kind) || (spec.root >= 0 && spec.root < kWorld);
-  const Side in_side{in, pair ? spec.kind == OpKind::kSend : valid_root ? InputBlocks(spec, kWorld, rank) : 1u};
-  const Side out_side{out, pair ? spec.kind == OpKind::kRecv : valid_root ? OutputBlocks(spec, kWorld, rank) : 1u};
+  const Side in_side{in, pair         ? spec.kind == OpKind::kSend
+                         : valid_root ? InputBlocks(spec, kWorld, rank)
+                                      : 1u};
+  const Side out_side{out, pair         ? spec.kind == OpKind::kRecv
+                           : valid_root ? OutputBlocks(spec, kWorld, rank)
+                                        : 1u};
   const absl::Status s = DescribeCall(spec, kWorld, rank, peer, in_side, out_side);
   if (LooksRight(spec, kWorld, rank, peer, in_side, out_side)) CHECK(s.ok());
   return std::string(s.message());
@@ -41,8 +46,10 @@ TEST_CASE("right calls pass, also by the quick check") {
   const CollectiveSpec spec = Spec(OpKind::kAllReduce);
   CHECK(LooksRight(spec, kWorld, kRank, -1, {b.at(0), 1}, {b.at(64), 1}));
   CHECK(LooksRight(spec, kWorld, kRank, -1, {b.at(0), 1}, {b.at(0), 1}));
-  CHECK(LooksRight(Spec(OpKind::kBarrier, DataType::kInt8, 0), kWorld, kRank, -1, {nullptr, 0}, {nullptr, 0}));
-  CHECK(LooksRight(Spec(OpKind::kAllReduce, DataType::kInt8, 0), kWorld, kRank, -1, {nullptr, 1}, {nullptr, 1}));
+  CHECK(LooksRight(Spec(OpKind::kBarrier, DataType::kInt8, 0), kWorld, kRank, -1, {nullptr, 0},
+                   {nullptr, 0}));
+  CHECK(LooksRight(Spec(OpKind::kAllReduce, DataType::kInt8, 0), kWorld, kRank, -1, {nullptr, 1},
+                   {nullptr, 1}));
 }
 
 TEST_CASE("unknown types, reductions, roots and peers are named") {
@@ -62,10 +69,14 @@ TEST_CASE("unknown types, reductions, roots and peers are named") {
 TEST_CASE("null, unaligned and overflowing buffers are named") {
   Buffers b;
   CHECK(Has(Check(Spec(OpKind::kAllReduce), nullptr, b.at(0)), "'in' is null, expected 64 bytes"));
-  CHECK(Has(Check(Spec(OpKind::kAllGather), b.at(0), nullptr), "'out' is null, expected 256 bytes"));
-  CHECK(Has(Check(Spec(OpKind::kAllReduce), b.at(2), b.at(64)), "aligned to the 4 bytes of a float32"));
-  CHECK(Has(Check(Spec(OpKind::kAllReduce, DataType::kFloat64), b.at(0), b.at(4)), "aligned to the 8 bytes"));
-  CHECK(Has(Check(Spec(OpKind::kAllReduce, DataType::kFloat32, UINT64_MAX), b.at(0), b.at(64)), "count"));
+  CHECK(
+      Has(Check(Spec(OpKind::kAllGather), b.at(0), nullptr), "'out' is null, expected 256 bytes"));
+  CHECK(Has(Check(Spec(OpKind::kAllReduce), b.at(2), b.at(64)),
+            "aligned to the 4 bytes of a float32"));
+  CHECK(Has(Check(Spec(OpKind::kAllReduce, DataType::kFloat64), b.at(0), b.at(4)),
+            "aligned to the 8 bytes"));
+  CHECK(Has(Check(Spec(OpKind::kAllReduce, DataType::kFloat32, UINT64_MAX), b.at(0), b.at(64)),
+            "count"));
   CHECK(Has(Check(Spec(OpKind::kAllReduce, DataType::kInt8, uint64_t{1} << 59), b.at(0),
                   reinterpret_cast<const void*>(UINTPTR_MAX - 4096)),
             "address space"));
@@ -84,14 +95,18 @@ TEST_CASE("in place is NCCL's placement and nothing else") {
   CHECK(Check(Spec(OpKind::kAllGather), b.at(block * kRank), b.at(0)).empty());
   CHECK(Has(Check(Spec(OpKind::kAllGather), b.at(0), b.at(0)), "in == out + rank * count"));
   CHECK(Check(Spec(OpKind::kReduceScatter), b.at(0), b.at(block * kRank)).empty());
-  CHECK(Has(Check(Spec(OpKind::kReduceScatter), b.at(0), b.at(block * 2)), "out == in + rank * count"));
+  CHECK(Has(Check(Spec(OpKind::kReduceScatter), b.at(0), b.at(block * 2)),
+            "out == in + rank * count"));
   CHECK(Has(Check(Spec(OpKind::kAllReduce), b.at(0), b.at(4)), "overlap"));
   CHECK(Has(Check(Spec(OpKind::kAllToAll), b.at(0), b.at(0)), "no overlap at all"));
   // At the root.
   CHECK(Check(Spec(OpKind::kReduce, DataType::kFloat32, 16, kRank), b.at(0), b.at(0)).empty());
-  CHECK(Check(Spec(OpKind::kGather, DataType::kFloat32, 16, kRank), b.at(block * kRank), b.at(0)).empty());
-  CHECK(Has(Check(Spec(OpKind::kGather, DataType::kFloat32, 16, kRank), b.at(0), b.at(0)), "root * count"));
-  CHECK(Check(Spec(OpKind::kScatter, DataType::kFloat32, 16, kRank), b.at(0), b.at(block * kRank)).empty());
+  CHECK(Check(Spec(OpKind::kGather, DataType::kFloat32, 16, kRank), b.at(block * kRank), b.at(0))
+            .empty());
+  CHECK(Has(Check(Spec(OpKind::kGather, DataType::kFloat32, 16, kRank), b.at(0), b.at(0)),
+            "root * count"));
+  CHECK(Check(Spec(OpKind::kScatter, DataType::kFloat32, 16, kRank), b.at(0), b.at(block * kRank))
+            .empty());
 }
 
 struct Tables {

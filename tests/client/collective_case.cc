@@ -10,8 +10,8 @@
 namespace shunt::testing {
 namespace {
 
-// Data repeats after so many elements, so that results are computed once a period. Prime: no block size hides
-// a wrong offset.
+// Data repeats after so many elements, so that results are computed once a period. Prime: no block
+// size hides a wrong offset.
 constexpr size_t kPeriod = 257;
 constexpr std::byte kUntouched{0xa5};
 constexpr size_t kGuardBytes = 64;
@@ -28,11 +28,14 @@ uint64_t Mix(uint64_t x) {
 uint64_t ElementBits(DataType type, uint64_t hash) {
   const auto build = [hash](int mantissa_bits, int bias, int spread) {
     const uint64_t sign = hash >> 63;
-    const uint64_t exponent = static_cast<uint64_t>(bias - spread / 2) + (hash >> 40) % static_cast<uint64_t>(spread);
+    const uint64_t exponent =
+        static_cast<uint64_t>(bias - spread / 2) + (hash >> 40) % static_cast<uint64_t>(spread);
     const uint64_t mantissa = hash & ((uint64_t{1} << mantissa_bits) - 1);
     return std::pair(sign, exponent << mantissa_bits | mantissa);
   };
-  const auto with_sign = [](std::pair<uint64_t, uint64_t> v, int bits) { return v.first << (bits - 1) | v.second; };
+  const auto with_sign = [](std::pair<uint64_t, uint64_t> v, int bits) {
+    return v.first << (bits - 1) | v.second;
+  };
   switch (type) {
     case DataType::kFloat16:
       return with_sign(build(10, 15, 4), 16);
@@ -55,7 +58,8 @@ uint64_t ElementBits(DataType type, uint64_t hash) {
 std::vector<uint64_t> InputPeriod(const Case& c, int rank, int block) {
   std::vector<uint64_t> period(kPeriod);
   for (size_t i = 0; i < kPeriod; ++i) {
-    const uint64_t seed = c.salt * 1000003 + static_cast<uint64_t>(rank) * 131 + static_cast<uint64_t>(block) * 7919;
+    const uint64_t seed =
+        c.salt * 1000003 + static_cast<uint64_t>(rank) * 131 + static_cast<uint64_t>(block) * 7919;
     period[i] = ElementBits(c.dtype, Mix(seed * 65537 + i + 1));
   }
   return period;
@@ -95,14 +99,15 @@ std::vector<uint64_t> ReducedPeriod(const Case& c, int world, int block) {
 }
 
 void Fill(std::byte* data, const std::vector<uint64_t>& period, size_t element, uint64_t count) {
-  for (uint64_t i = 0; i < std::min<uint64_t>(count, kPeriod); ++i) std::memcpy(data + i * element, &period[i], element);
+  for (uint64_t i = 0; i < std::min<uint64_t>(count, kPeriod); ++i)
+    std::memcpy(data + i * element, &period[i], element);
   for (uint64_t at = kPeriod; at < count; at += kPeriod) {
     std::memcpy(data + at * element, data, std::min<uint64_t>(kPeriod, count - at) * element);
   }
 }
 
-void ExpectData(const std::byte* data, const std::vector<uint64_t>& period, size_t element, uint64_t count,
-                const std::string& what) {
+void ExpectData(const std::byte* data, const std::vector<uint64_t>& period, size_t element,
+                uint64_t count, const std::string& what) {
   for (uint64_t i = 0; i < count; ++i) {
     if (std::memcmp(data + i * element, &period[i % kPeriod], element) == 0) continue;
     uint64_t seen = 0;
@@ -113,7 +118,8 @@ void ExpectData(const std::byte* data, const std::vector<uint64_t>& period, size
 }
 
 void ExpectUntouched(const std::byte* data, size_t bytes, const std::string& what) {
-  Expect(std::all_of(data, data + bytes, [](std::byte b) { return b == kUntouched; }), what + " was written");
+  Expect(std::all_of(data, data + bytes, [](std::byte b) { return b == kUntouched; }),
+         what + " was written");
 }
 
 // The expected output block `block` of `rank`.
@@ -149,12 +155,14 @@ bool MayRunInPlace(OpKind kind) {
 std::string Case::Describe() const {
   static constexpr const char* kWhere[] = {"region", "malloc", "mixed"};
   static constexpr const char* kMode[] = {"blocking", "async", "group"};
-  return std::string(Name(kind)) + " " + std::string(Name(dtype)) + " " + std::string(Name(redop)) + " count " +
-         std::to_string(count) + " root " + std::to_string(root) + " " + kWhere[static_cast<int>(where)] + " " +
-         kMode[static_cast<int>(mode)] + (in_place ? " in place" : "");
+  return std::string(Name(kind)) + " " + std::string(Name(dtype)) + " " + std::string(Name(redop)) +
+         " count " + std::to_string(count) + " root " + std::to_string(root) + " " +
+         kWhere[static_cast<int>(where)] + " " + kMode[static_cast<int>(mode)] +
+         (in_place ? " in place" : "");
 }
 
-CaseRunner::CaseRunner(const Rank& rank, size_t bytes) : rank_(rank), bytes_(bytes + 2 * kGuardBytes) {
+CaseRunner::CaseRunner(const Rank& rank, size_t bytes)
+    : rank_(rank), bytes_(bytes + 2 * kGuardBytes) {
   for (Buffer* b : {&in_, &out_}) {
     void* data = nullptr;
     ExpectOk(shunt_alloc(rank.session, bytes_, &data));
@@ -167,12 +175,14 @@ CaseRunner::~CaseRunner() {
   for (Buffer* b : {&in_, &out_}) (void)shunt_free(rank_.session, b->region);
 }
 
-void CaseRunner::Finish(const Case& c, const std::vector<int>& codes, const std::vector<shunt_op*>& ops) {
+void CaseRunner::Finish(const Case& c, const std::vector<int>& codes,
+                        const std::vector<shunt_op*>& ops) {
   for (const int code : codes) {
     if (code != SHUNT_OK) throw Wrong(c.Describe() + ": " + shunt_last_error());
   }
   if (c.mode == Mode::kGroup) {
-    if (shunt_group_end(rank_.comm, nullptr) != SHUNT_OK) throw Wrong(c.Describe() + ": " + shunt_last_error());
+    if (shunt_group_end(rank_.comm, nullptr) != SHUNT_OK)
+      throw Wrong(c.Describe() + ": " + shunt_last_error());
   }
   std::string words;
   for (shunt_op* op : ops) {
@@ -183,7 +193,8 @@ void CaseRunner::Finish(const Case& c, const std::vector<int>& codes, const std:
   if (!words.empty()) throw Wrong(c.Describe() + ": " + words);
 }
 
-int CaseRunner::Submit(const Case& c, const void* in, void* out, const shunt_call* call, shunt_op** op) {
+int CaseRunner::Submit(const Case& c, const void* in, void* out, const shunt_call* call,
+                       shunt_op** op) {
   const auto dtype = static_cast<shunt_dtype>(c.dtype);
   const auto redop = static_cast<shunt_redop>(c.redop);
   switch (c.kind) {
@@ -206,7 +217,8 @@ int CaseRunner::Submit(const Case& c, const void* in, void* out, const shunt_cal
     case OpKind::kSend:
       return shunt_send(rank_.comm, in, c.count, dtype, (rank_.rank + 1) % rank_.world, call, op);
     case OpKind::kRecv:
-      return shunt_recv(rank_.comm, out, c.count, dtype, (rank_.rank + rank_.world - 1) % rank_.world, call, op);
+      return shunt_recv(rank_.comm, out, c.count, dtype,
+                        (rank_.rank + rank_.world - 1) % rank_.world, call, op);
     default:
       return shunt_barrier(rank_.comm, call, op);
   }
@@ -235,9 +247,12 @@ void CaseRunner::Run(const Case& c) {
   if (in_place && in_blocks > out_blocks) {
     out = in + static_cast<size_t>(c.kind == OpKind::kScatter ? c.root : me) * block;
   }
-  if (!in_place || in_blocks <= out_blocks) std::memset(out - kGuardBytes, 0xa5, out_blocks * block + 2 * kGuardBytes);
+  if (!in_place || in_blocks <= out_blocks)
+    std::memset(out - kGuardBytes, 0xa5, out_blocks * block + 2 * kGuardBytes);
   if (in_place && in_blocks <= out_blocks) {
-    in = out_blocks == 1 ? out : out + static_cast<size_t>(c.kind == OpKind::kGather ? c.root : me) * block;
+    in = out_blocks == 1
+             ? out
+             : out + static_cast<size_t>(c.kind == OpKind::kGather ? c.root : me) * block;
   }
   for (uint32_t b = 0; b < in_blocks; ++b) {
     Fill(in + b * block, InputPeriod(c, me, static_cast<int>(b)), element, c.count);
@@ -274,7 +289,8 @@ void CaseRunner::Run(const Case& c) {
   }
   if (!in_place) {
     ExpectUntouched(out - kGuardBytes, kGuardBytes, c.Describe() + ": memory before the output");
-    ExpectUntouched(out + out_blocks * block, kGuardBytes, c.Describe() + ": memory behind the output");
+    ExpectUntouched(out + out_blocks * block, kGuardBytes,
+                    c.Describe() + ": memory behind the output");
     for (uint32_t b = 0; b < in_blocks; ++b) {
       ExpectData(in + b * block, InputPeriod(c, me, static_cast<int>(b)), element, c.count,
                  c.Describe() + ", input block " + std::to_string(b));
@@ -309,8 +325,9 @@ void CaseRunner::RunAllToAllV(const Case& c, std::byte* in, std::byte* out) {
   std::vector<int> codes;
   std::vector<shunt_op*> ops(1, nullptr);
   if (c.mode == Mode::kGroup) codes.push_back(shunt_group_begin(rank_.comm));
-  codes.push_back(shunt_all_to_all_v(rank_.comm, in, send_counts.data(), send_displs.data(), out, recv_counts.data(),
-                                     recv_displs.data(), static_cast<shunt_dtype>(c.dtype), nullptr,
+  codes.push_back(shunt_all_to_all_v(rank_.comm, in, send_counts.data(), send_displs.data(), out,
+                                     recv_counts.data(), recv_displs.data(),
+                                     static_cast<shunt_dtype>(c.dtype), nullptr,
                                      c.mode == Mode::kAsync ? &ops[0] : nullptr));
   // The tables need not outlive the call.
   for (auto* table : {&send_displs, &send_counts}) std::fill(table->begin(), table->end(), ~0ull);
@@ -318,8 +335,10 @@ void CaseRunner::RunAllToAllV(const Case& c, std::byte* in, std::byte* out) {
   for (int r = 0; r < n; ++r) {
     const auto at = static_cast<size_t>(r);
     std::byte* block = out + recv_displs[at] * element;
-    ExpectData(block, InputPeriod(c, r, me), element, recv_counts[at], c.Describe() + ", from rank " + std::to_string(r));
-    ExpectUntouched(block + recv_counts[at] * element, 3 * element, c.Describe() + ": the gap between blocks");
+    ExpectData(block, InputPeriod(c, r, me), element, recv_counts[at],
+               c.Describe() + ", from rank " + std::to_string(r));
+    ExpectUntouched(block + recv_counts[at] * element, 3 * element,
+                    c.Describe() + ": the gap between blocks");
   }
   ExpectUntouched(out - kGuardBytes, kGuardBytes, c.Describe() + ": memory before the output");
 }

@@ -39,8 +39,8 @@ class CaseRunner {
   CaseRunner(const Rank& rank, size_t bytes);
   ~CaseRunner();
 
-  // Throws Wrong if the call fails, or one bit of its result or of the memory around it is wrong. Send and
-  // receive run as a ring.
+  // Throws Wrong if the call fails, or one bit of its result or of the memory around it is wrong.
+  // Send and receive run as a ring.
   void Run(const Case& c);
 
  private:

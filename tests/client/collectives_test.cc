@@ -1,6 +1,5 @@
 // Every collective through a real daemon, against a reference, bit for bit.
 #include <catch2/catch.hpp>
-
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -18,8 +17,10 @@ TestDaemon& Daemon() {
   return daemon;
 }
 
-// About this many bytes, on both sides of every threshold: the post's line, the board, chunks, staging windows.
-constexpr uint64_t kSizes[] = {0, 8, 32, 33, 1000, 16384, 16385, 17 << 10, 100003, (256 << 10) + 1, 1 << 20};
+// About this many bytes, on both sides of every threshold: the post's line, the board, chunks,
+// staging windows.
+constexpr uint64_t kSizes[] = {
+    0, 8, 32, 33, 1000, 16384, 16385, 17 << 10, 100003, (256 << 10) + 1, 1 << 20};
 
 std::vector<Case> Everything() {
   std::vector<Case> cases;
@@ -32,7 +33,8 @@ std::vector<Case> Everything() {
           c.kind = static_cast<OpKind>(kind);
           // Counters with no common factor: over the whole list every value meets every other.
           c.dtype = static_cast<DataType>((i * 7 + i / 12) % kDataTypeCount);
-          c.redop = Reduces(c.kind) ? static_cast<Redop>((i * 5 + i / 7) % kRedopCount) : Redop::kSum;
+          c.redop =
+              Reduces(c.kind) ? static_cast<Redop>((i * 5 + i / 7) % kRedopCount) : Redop::kSum;
           c.count = (bytes + SizeOf(c.dtype) - 1) / SizeOf(c.dtype);
           c.where = where;
           c.mode = mode;
@@ -51,7 +53,9 @@ void RunCases(int world, const std::vector<Case>& cases) {
     CaseRunner runner(rank, kLargestBlockBytes * static_cast<size_t>(world));
     for (Case c : cases) {
       c.root = static_cast<int>(c.salt % static_cast<uint64_t>(world));
-      if (world == 1 && (c.kind == OpKind::kSend || c.kind == OpKind::kRecv) && c.mode == Mode::kBlocking) continue;
+      if (world == 1 && (c.kind == OpKind::kSend || c.kind == OpKind::kRecv) &&
+          c.mode == Mode::kBlocking)
+        continue;
       runner.Run(c);
     }
     // Whoever leaves may end what others still do.
@@ -101,7 +105,8 @@ TEST_CASE("results do not depend on timing") {
     ExpectOk(shunt_alloc(rank.session, kCount * 4, &out));
     auto* values = static_cast<float*>(in);
     for (size_t i = 0; i < kCount; ++i) {
-      values[i] = 1.0f / static_cast<float>(1 + (i * 7919 + static_cast<size_t>(rank.rank) * 104729) % 100003);
+      values[i] = 1.0f / static_cast<float>(
+                             1 + (i * 7919 + static_cast<size_t>(rank.rank) * 104729) % 100003);
     }
     for (int round = 0; round < 60; ++round) {
       // Somebody else comes late each time.
@@ -113,7 +118,8 @@ TEST_CASE("results do not depend on timing") {
       shunt_op_release(op);
       const auto* result = static_cast<const float*>(out);
       if (round == 0) first.assign(result, result + kCount);
-      Expect(std::memcmp(first.data(), result, kCount * 4) == 0, "round " + std::to_string(round) + " differs");
+      Expect(std::memcmp(first.data(), result, kCount * 4) == 0,
+             "round " + std::to_string(round) + " differs");
     }
   }));
   for (const auto& r : results) CHECK(r == results[0]);

@@ -1,6 +1,5 @@
 // The C++ interface, used as its header's comment shows.
 #include <catch2/catch.hpp>
-
 #include <numeric>
 #include <span>
 #include <type_traits>

@@ -1,11 +1,10 @@
 // Ranks and daemons that are absent, stopped, killed or gone; and requests that cannot be granted.
-#include <catch2/catch.hpp>
-
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <catch2/catch.hpp>
 #include <functional>
 #include <string>
 #include <thread>
@@ -44,7 +43,8 @@ class SharedFlag {
   std::atomic<int>* word_;
 };
 
-int AllReduce(shunt_comm* comm, void* data, uint64_t count, const shunt_call* call = nullptr, shunt_op** op = nullptr) {
+int AllReduce(shunt_comm* comm, void* data, uint64_t count, const shunt_call* call = nullptr,
+              shunt_op** op = nullptr) {
   return shunt_all_reduce(comm, data, data, count, SHUNT_FLOAT32, SHUNT_SUM, call, op);
 }
 
@@ -60,7 +60,8 @@ TEST_CASE("an absent rank is named at the deadline, with its last call") {
         if (rank.rank == 1) {
           // Stays away, and is told when it comes too late.
           over.Wait();
-          ExpectCode(AllReduce(rank.comm, data, count), SHUNT_FAILED_PRECONDITION, {"rank 1", "all_reduce #2"});
+          ExpectCode(AllReduce(rank.comm, data, count), SHUNT_FAILED_PRECONDITION,
+                     {"rank 1", "all_reduce #2"});
           return;
         }
         const shunt_call call = WithTimeout(200ms);
@@ -91,18 +92,19 @@ TEST_CASE("an asynchronous call that nobody looks at ends at its deadline too") 
       shunt_op* op = nullptr;
       ExpectOk(AllReduce(rank.comm, data, 1000, &call, &op));
       // Rank 1 hears of it although this thread does nothing until then.
-      ExpectCode(shunt_recv(rank.comm, data, 1, SHUNT_FLOAT32, 1, nullptr, nullptr), SHUNT_DEADLINE_EXCEEDED,
-                 {"rank 1", "all_reduce #1"});
+      ExpectCode(shunt_recv(rank.comm, data, 1, SHUNT_FLOAT32, 1, nullptr, nullptr),
+                 SHUNT_DEADLINE_EXCEEDED, {"rank 1", "all_reduce #1"});
       shunt_op_release(op);
     } else {
-      ExpectCode(shunt_recv(rank.comm, data, 1, SHUNT_FLOAT32, 0, nullptr, nullptr), SHUNT_DEADLINE_EXCEEDED,
-                 {"rank 1", "all_reduce #1"});
+      ExpectCode(shunt_recv(rank.comm, data, 1, SHUNT_FLOAT32, 0, nullptr, nullptr),
+                 SHUNT_DEADLINE_EXCEEDED, {"rank 1", "all_reduce #1"});
     }
   }));
 }
 
 // Rank 1 is a process that does `body` when all have joined; rank 0 waits for it meanwhile.
-void AgainstProcess(const std::string& socket, const std::function<void(shunt_session*, shunt_comm*)>& body,
+void AgainstProcess(const std::string& socket,
+                    const std::function<void(shunt_session*, shunt_comm*)>& body,
                     const std::function<void(Process&, shunt_session*, shunt_comm*)>& rank0) {
   const std::string name = FreshName();
   Process process = Process::Fork([&] {
@@ -219,7 +221,8 @@ TEST_CASE("abort ends what runs on every rank, with its reason") {
       }
     }
     shunt_op_release(op);
-    ExpectCode(shunt_barrier(rank.comm, nullptr, nullptr), SHUNT_FAILED_PRECONDITION, {"rank 1", "loss is NaN"});
+    ExpectCode(shunt_barrier(rank.comm, nullptr, nullptr), SHUNT_FAILED_PRECONDITION,
+               {"rank 1", "loss is NaN"});
   }));
 }
 
@@ -326,7 +329,8 @@ TEST_CASE("a region in use is not freed") {
     shunt_op* op = nullptr;
     if (rank.rank == 0) {
       ExpectOk(AllReduce(rank.comm, data, 100000, nullptr, &op));
-      ExpectCode(shunt_free(rank.session, data), SHUNT_FAILED_PRECONDITION, {"in use", "all_reduce #1"});
+      ExpectCode(shunt_free(rank.session, data), SHUNT_FAILED_PRECONDITION,
+                 {"in use", "all_reduce #1"});
     }
     meeting.Wait();
     if (rank.rank == 1) ExpectOk(AllReduce(rank.comm, data, 100000));
@@ -347,7 +351,8 @@ TEST_CASE("regions come and go between operations") {
       auto* values = static_cast<float*>(data);
       std::fill(values, values + kCount, static_cast<float>(rank.rank + i));
       ExpectOk(AllReduce(rank.comm, data, kCount));
-      Expect(values[kCount - 1] == static_cast<float>(3 + 3 * i), "wrong sum in round " + std::to_string(i));
+      Expect(values[kCount - 1] == static_cast<float>(3 + 3 * i),
+             "wrong sum in round " + std::to_string(i));
       ExpectOk(shunt_free(rank.session, data));
     }
   }));
@@ -387,7 +392,8 @@ TEST_CASE("more calls in flight than there is room for end with an error, not in
     void* data = nullptr;
     ExpectOk(shunt_alloc(rank.session, 1 << 20, &data));
     if (rank.rank == 1) {
-      ExpectCode(shunt_recv(rank.comm, data, 1, SHUNT_INT8, 0, nullptr, nullptr), SHUNT_DEADLINE_EXCEEDED, {"rank 1"});
+      ExpectCode(shunt_recv(rank.comm, data, 1, SHUNT_INT8, 0, nullptr, nullptr),
+                 SHUNT_DEADLINE_EXCEEDED, {"rank 1"});
       return;
     }
     const shunt_call call = WithTimeout(500ms);
@@ -398,7 +404,8 @@ TEST_CASE("more calls in flight than there is room for end with an error, not in
       code = AllReduce(rank.comm, data, 100, &call, &op);
       ops.push_back(op);
     }
-    Expect(code == SHUNT_DEADLINE_EXCEEDED || code == SHUNT_RESOURCE_EXHAUSTED || code == SHUNT_FAILED_PRECONDITION,
+    Expect(code == SHUNT_DEADLINE_EXCEEDED || code == SHUNT_RESOURCE_EXHAUSTED ||
+               code == SHUNT_FAILED_PRECONDITION,
            shunt_code_name(code));
     for (shunt_op* op : ops) shunt_op_release(op);
   }));
@@ -406,8 +413,8 @@ TEST_CASE("more calls in flight than there is room for end with an error, not in
 
 // ---- Requests that cannot be granted
 
-int Join(shunt_session* session, const char* name, int rank, int world, std::chrono::nanoseconds timeout,
-         const char* job = nullptr) {
+int Join(shunt_session* session, const char* name, int rank, int world,
+         std::chrono::nanoseconds timeout, const char* job = nullptr) {
   shunt_join_options options{};
   options.struct_size = sizeof(options);
   options.name = name;
@@ -423,19 +430,23 @@ int Join(shunt_session* session, const char* name, int rank, int world, std::chr
 
 TEST_CASE("joins that make no sense are refused with the value and what is expected") {
   const TestSession s(Daemon().socket());
-  REQUIRE_NOTHROW(ExpectCode(Join(s, "x", -1, 2, 1s), SHUNT_INVALID_ARGUMENT, {"rank -1", "0 to 1"}));
+  REQUIRE_NOTHROW(
+      ExpectCode(Join(s, "x", -1, 2, 1s), SHUNT_INVALID_ARGUMENT, {"rank -1", "0 to 1"}));
   REQUIRE_NOTHROW(ExpectCode(Join(s, "x", 2, 2, 1s), SHUNT_INVALID_ARGUMENT, {"rank 2"}));
   REQUIRE_NOTHROW(ExpectCode(Join(s, "x", 0, 0, 1s), SHUNT_INVALID_ARGUMENT, {"world size 0"}));
-  REQUIRE_NOTHROW(ExpectCode(Join(s, "x", 0, 1000000, 1s), SHUNT_INVALID_ARGUMENT, {"world size 1000000", "128"}));
+  REQUIRE_NOTHROW(ExpectCode(Join(s, "x", 0, 1000000, 1s), SHUNT_INVALID_ARGUMENT,
+                             {"world size 1000000", "128"}));
   REQUIRE_NOTHROW(ExpectCode(Join(s, "", 0, 1, 1s), SHUNT_INVALID_ARGUMENT, {"name"}));
-  REQUIRE_NOTHROW(ExpectCode(Join(s, std::string(200, 'n').c_str(), 0, 1, 1s), SHUNT_INVALID_ARGUMENT, {"200"}));
+  REQUIRE_NOTHROW(ExpectCode(Join(s, std::string(200, 'n').c_str(), 0, 1, 1s),
+                             SHUNT_INVALID_ARGUMENT, {"200"}));
 }
 
 TEST_CASE("a join that waits in vain names the missing ranks") {
   const TestSession s(Daemon().socket());
   const std::string name = FreshName();
   const auto begin = Clock::now();
-  REQUIRE_NOTHROW(ExpectCode(Join(s, name.c_str(), 1, 4, 100ms), SHUNT_DEADLINE_EXCEEDED, {"0", "2", "3", name}));
+  REQUIRE_NOTHROW(ExpectCode(Join(s, name.c_str(), 1, 4, 100ms), SHUNT_DEADLINE_EXCEEDED,
+                             {"0", "2", "3", name}));
   CHECK(Clock::now() - begin < 3s);
 }
 
@@ -448,7 +459,8 @@ TEST_CASE("a rank that is taken and a differing world size are refused") {
     const TestComm comm(session, name, r, 2);
     meeting.Wait();
     const TestSession intruder(Daemon().socket());
-    ExpectCode(Join(intruder, name.c_str(), r, 2, 1s), SHUNT_ALREADY_EXISTS, {"rank " + std::to_string(r)});
+    ExpectCode(Join(intruder, name.c_str(), r, 2, 1s), SHUNT_ALREADY_EXISTS,
+               {"rank " + std::to_string(r)});
     meeting.Wait();
   }));
 }
@@ -474,7 +486,8 @@ TEST_CASE("jobs with equal names for their communicators are kept apart") {
   const std::string name = FreshName();
   CHECK(Join(a, name.c_str(), 0, 1, 5s, "job-a") == SHUNT_OK);
   std::thread half([&] { (void)Join(a, name.c_str(), 0, 2, 500ms, "job-a"); });
-  REQUIRE_NOTHROW(ExpectCode(Join(b, name.c_str(), 1, 2, 500ms, "job-b"), SHUNT_DEADLINE_EXCEEDED, {"0"}));
+  REQUIRE_NOTHROW(
+      ExpectCode(Join(b, name.c_str(), 1, 2, 500ms, "job-b"), SHUNT_DEADLINE_EXCEEDED, {"0"}));
   half.join();
 }
 
@@ -484,7 +497,8 @@ TEST_CASE("regions beyond the quota and of no size are refused") {
   void* data = nullptr;
   REQUIRE_NOTHROW(ExpectCode(shunt_alloc(s, 0, &data), SHUNT_INVALID_ARGUMENT, {"0 bytes"}));
   REQUIRE_NOTHROW(ExpectCode(shunt_alloc(s, SIZE_MAX, &data), SHUNT_INVALID_ARGUMENT));
-  REQUIRE_NOTHROW(ExpectCode(shunt_alloc(s, size_t{1} << 50, &data), SHUNT_RESOURCE_EXHAUSTED, {"4194304"}));
+  REQUIRE_NOTHROW(
+      ExpectCode(shunt_alloc(s, size_t{1} << 50, &data), SHUNT_RESOURCE_EXHAUSTED, {"4194304"}));
   REQUIRE_NOTHROW(ExpectOk(shunt_alloc(s, 3 << 20, &data)));
   void* more = nullptr;
   REQUIRE_NOTHROW(ExpectCode(shunt_alloc(s, 3 << 20, &more), SHUNT_RESOURCE_EXHAUSTED));
@@ -498,11 +512,14 @@ TEST_CASE("a socket path that is too long, and one where nobody listens") {
   shunt_session* session = nullptr;
   const std::string path = "/tmp/" + std::string(120, 'x');
   options.socket = path.c_str();
-  REQUIRE_NOTHROW(ExpectCode(shunt_open(&options, &session), SHUNT_INVALID_ARGUMENT, {"125 bytes", "at most 101"}));
+  REQUIRE_NOTHROW(ExpectCode(shunt_open(&options, &session), SHUNT_INVALID_ARGUMENT,
+                             {"125 bytes", "at most 101"}));
   options.socket = "/tmp/no-such-socket";
-  REQUIRE_NOTHROW(ExpectCode(shunt_open(&options, &session), SHUNT_UNAVAILABLE, {"/tmp/no-such-socket"}));
+  REQUIRE_NOTHROW(
+      ExpectCode(shunt_open(&options, &session), SHUNT_UNAVAILABLE, {"/tmp/no-such-socket"}));
   options.struct_size = 3;
-  REQUIRE_NOTHROW(ExpectCode(shunt_open(&options, &session), SHUNT_INVALID_ARGUMENT, {"struct_size"}));
+  REQUIRE_NOTHROW(
+      ExpectCode(shunt_open(&options, &session), SHUNT_INVALID_ARGUMENT, {"struct_size"}));
   REQUIRE_NOTHROW(ExpectCode(shunt_open(nullptr, nullptr), SHUNT_INVALID_ARGUMENT));
 }
 

@@ -1,9 +1,9 @@
-#include <catch2/catch.hpp>
+#include "client/src/fork_guard.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "client/src/fork_guard.h"
+#include <catch2/catch.hpp>
 
 namespace shunt::client {
 namespace {

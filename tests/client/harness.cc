@@ -27,11 +27,12 @@ void Expect(bool condition, const std::string& words) {
 void ExpectCode(int code, int expected, const std::vector<std::string>& parts) {
   const std::string words = code == SHUNT_OK ? "" : shunt_last_error();
   if (code != expected) {
-    throw Wrong(std::string("expected ") + shunt_code_name(expected) + ", got " + shunt_code_name(code) + " \"" +
-                words + "\"");
+    throw Wrong(std::string("expected ") + shunt_code_name(expected) + ", got " +
+                shunt_code_name(code) + " \"" + words + "\"");
   }
   for (const std::string& part : parts) {
-    if (words.find(part) == std::string::npos) throw Wrong("no \"" + part + "\" in \"" + words + "\"");
+    if (words.find(part) == std::string::npos)
+      throw Wrong("no \"" + part + "\" in \"" + words + "\"");
   }
 }
 
@@ -98,7 +99,8 @@ void Process::Signal(int signal) const { ::kill(pid_, signal); }
 int Process::Wait(std::chrono::seconds timeout) {
   const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0));
   pollfd poll{pidfd, POLLIN, 0};
-  const bool ended = ::poll(&poll, 1, static_cast<int>(std::chrono::milliseconds(timeout).count())) == 1;
+  const bool ended =
+      ::poll(&poll, 1, static_cast<int>(std::chrono::milliseconds(timeout).count())) == 1;
   ::close(pidfd);
   if (!ended) ::kill(pid_, SIGKILL);
   int status = -1;
@@ -231,7 +233,8 @@ void Meeting::Wait() {
   }
   const int round = round_;
   // A thread that saw something wrong does not come.
-  if (!changed_.wait_for(lock, 40s, [&] { return round_ != round; })) throw Wrong("the other threads did not come");
+  if (!changed_.wait_for(lock, 40s, [&] { return round_ != round; }))
+    throw Wrong("the other threads did not come");
 }
 
 }  // namespace shunt::testing

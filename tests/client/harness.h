@@ -42,7 +42,8 @@ class Process {
 
   pid_t pid() const { return pid_; }
   void Signal(int signal) const;
-  // Its exit status as waitpid gives it; ends this object's ownership. -1 after `timeout` (it is killed then).
+  // Its exit status as waitpid gives it; ends this object's ownership. -1 after `timeout` (it is
+  // killed then).
   int Wait(std::chrono::seconds timeout = std::chrono::seconds(60));
   // Waits; throws Wrong with the child's words if it did not exit with 0.
   void Join();
@@ -52,7 +53,8 @@ class Process {
   int words_fd_ = -1;
 };
 
-// A shuntd of its own, on a socket in a temporary directory. $SHUNTD names the binary. Stopped with SIGTERM.
+// A shuntd of its own, on a socket in a temporary directory. $SHUNTD names the binary. Stopped with
+// SIGTERM.
 class TestDaemon {
  public:
   explicit TestDaemon(const std::vector<std::string>& flags = {});

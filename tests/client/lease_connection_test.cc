@@ -1,15 +1,15 @@
-#include <catch2/catch.hpp>
+#include "client/src/lease_connection.h"
 
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
 #include <chrono>
 #include <functional>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include <unistd.h>
-
 #include "client/src/fork_guard.h"
-#include "client/src/lease_connection.h"
 #include "client/src/wire.h"
 #include "runtime/core/clock.h"
 #include "runtime/core/unix_socket.h"
@@ -64,7 +64,8 @@ class FakeDaemon {
     return packet;
   }
 
-  void Reply(uint64_t id, int code = 0, const std::string& words = "", std::span<const int> fds = {}) {
+  void Reply(uint64_t id, int code = 0, const std::string& words = "",
+             std::span<const int> fds = {}) {
     std::string packet;
     WireWriter w(&packet);
     w.Varint(1, id);
@@ -89,7 +90,8 @@ int64_t In(std::chrono::nanoseconds timeout) { return DeadlineAfterNs(timeout); 
 TEST_CASE("nobody listens: UNAVAILABLE names the path") {
   auto connection = LeaseConnection::Connect("/nonexistent/shuntd.sock.lease");
   CHECK(connection.status().code() == absl::StatusCode::kUnavailable);
-  CHECK(std::string(connection.status().message()).find("/nonexistent/shuntd.sock.lease") != std::string::npos);
+  CHECK(std::string(connection.status().message()).find("/nonexistent/shuntd.sock.lease") !=
+        std::string::npos);
 }
 
 TEST_CASE("replies find their callers in any order") {
@@ -158,7 +160,8 @@ TEST_CASE("the end of the daemon ends all waiting calls at once") {
   CHECK(client->Call(FreeRegion{3}, kNeverNs).status().code() == absl::StatusCode::kUnavailable);
 }
 
-TEST_CASE("a daemon that does not answer is given up at the deadline, and its late answer dropped") {
+TEST_CASE(
+    "a daemon that does not answer is given up at the deadline, and its late answer dropped") {
   FakeDaemon daemon;
   auto client = daemon.Connect();
   CHECK(client->Call(FreeRegion{1}, In(20ms)).status().code() == absl::StatusCode::kUnavailable);

@@ -1,9 +1,9 @@
 // libshunt's own encoder against protobuf's: the same bytes, field by field.
-#include <catch2/catch.hpp>
+#include "client/src/lease_messages.h"
 
+#include <catch2/catch.hpp>
 #include <string>
 
-#include "client/src/lease_messages.h"
 #include "shunt/v1/session.pb.h"
 
 namespace shunt::client {
@@ -49,7 +49,8 @@ TEST_CASE("each request arrives with its fields") {
   CHECK(watch.watch_operation().communicator_id() == 1);
   CHECK(watch.watch_operation().channel() == 2);
   CHECK(watch.watch_operation().sequence() == 3);
-  const v1::LeaseRequest join = Parse(Join{.name = "n", .job = "", .rank = -1, .world_size = -5, .timeout_ms = 0});
+  const v1::LeaseRequest join =
+      Parse(Join{.name = "n", .job = "", .rank = -1, .world_size = -5, .timeout_ms = 0});
   CHECK(join.join().rank() == -1);
   CHECK(join.join().world_size() == -5);
 }
@@ -136,8 +137,14 @@ TEST_CASE("unknown fields of a newer daemon are skipped") {
   v1::LeaseReply reply;
   reply.set_id(4);
   std::string bytes = reply.SerializeAsString();
-  bytes += std::string("\xa2\x06\x03" "abc", 6);  // field 100, bytes
-  bytes += std::string("\xad\x06" "\0\0\0\0", 6);   // field 101, fixed32
+  bytes += std::string(
+      "\xa2\x06\x03"
+      "abc",
+      6);  // field 100, bytes
+  bytes += std::string(
+      "\xad\x06"
+      "\0\0\0\0",
+      6);  // field 101, fixed32
   const auto decoded = DecodeLeaseReply(bytes);
   REQUIRE(decoded.ok());
   CHECK(decoded->id == 4);

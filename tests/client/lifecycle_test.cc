@@ -1,9 +1,8 @@
 // Sessions, communicators, handles and groups as a program uses them.
-#include <catch2/catch.hpp>
-
 #include <poll.h>
 
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -42,7 +41,8 @@ T* Allocate(shunt_session* session, size_t count) {
 TEST_CASE("sessions have ids of their own, start no thread, and leave no descriptor behind") {
   Daemon();
   const auto threads = [] {
-    return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"),
+                         std::filesystem::directory_iterator());
   };
   const int fds = CountOpenFds();
   const auto before = threads();
@@ -237,7 +237,8 @@ TEST_CASE("threads share one communicator for sends and receives with different 
         std::vector<int32_t> out(i % 2 == 0 ? 10 : 5000, rank.rank * 100 + i);
         std::vector<int32_t> in(out.size());
         const auto send = [&] {
-          ExpectOk(shunt_send(rank.comm, out.data(), out.size(), SHUNT_INT32, peer, nullptr, nullptr));
+          ExpectOk(
+              shunt_send(rank.comm, out.data(), out.size(), SHUNT_INT32, peer, nullptr, nullptr));
         };
         if (rank.rank < peer) send();
         ExpectOk(shunt_recv(rank.comm, in.data(), in.size(), SHUNT_INT32, peer, nullptr, nullptr));
@@ -273,7 +274,8 @@ TEST_CASE("several operations in flight take effect in the order of their calls"
           ExpectOk(shunt_op_wait(ops[static_cast<size_t>(i)], 0));
           shunt_op_release(ops[static_cast<size_t>(i)]);
           const int32_t* at = base + static_cast<size_t>(i) * kCount;
-          Expect(at[0] == 3 * i + 3 && at[kCount - 1] == 3 * i + 3, "wrong sum of operation " + std::to_string(i));
+          Expect(at[0] == 3 * i + 3 && at[kCount - 1] == 3 * i + 3,
+                 "wrong sum of operation " + std::to_string(i));
         }
       }
     }
@@ -413,8 +415,8 @@ TEST_CASE("a group of sends and receives does not deadlock") {
             ExpectOk(shunt_send(rank.comm, out, count, SHUNT_INT32, peer, nullptr, nullptr));
           }
           for (int peer = 0; peer < 3; ++peer) {
-            ExpectOk(shunt_recv(rank.comm, data + static_cast<size_t>(3 + peer) * count, count, SHUNT_INT32, peer,
-                                nullptr, nullptr));
+            ExpectOk(shunt_recv(rank.comm, data + static_cast<size_t>(3 + peer) * count, count,
+                                SHUNT_INT32, peer, nullptr, nullptr));
           }
           shunt_op* op = nullptr;
           ExpectOk(shunt_group_end(rank.comm, round == 1 ? &op : nullptr));
@@ -422,7 +424,8 @@ TEST_CASE("a group of sends and receives does not deadlock") {
           shunt_op_release(op);
           for (int peer = 0; peer < 3; ++peer) {
             const int32_t* in = data + static_cast<size_t>(3 + peer) * count;
-            Expect(in[0] == peer * 10 + rank.rank && in[count - 1] == in[0], "wrong data from " + std::to_string(peer));
+            Expect(in[0] == peer * 10 + rank.rank && in[count - 1] == in[0],
+                   "wrong data from " + std::to_string(peer));
           }
           std::fill(data + 3 * count, data + 6 * count, -1);
         }
@@ -458,7 +461,8 @@ TEST_CASE("a refused call takes the whole group with it, and misuse is named") {
     ExpectOk(shunt_group_begin(rank.comm));
     ExpectCode(shunt_group_begin(rank.comm), SHUNT_FAILED_PRECONDITION, {"open"});
     ExpectOk(Sum(rank.comm, &value, 1));
-    ExpectCode(shunt_send(rank.comm, &value, 1, SHUNT_INT32, 9, nullptr, nullptr), SHUNT_INVALID_ARGUMENT, {"peer 9"});
+    ExpectCode(shunt_send(rank.comm, &value, 1, SHUNT_INT32, 9, nullptr, nullptr),
+               SHUNT_INVALID_ARGUMENT, {"peer 9"});
     shunt_op* op = nullptr;
     ExpectCode(Sum(rank.comm, &value, 1, &op), SHUNT_INVALID_ARGUMENT, {"shunt_group_end"});
     shunt_comm* split = nullptr;
@@ -478,21 +482,30 @@ TEST_CASE("bad arguments are refused before anything is posted") {
   REQUIRE_NOTHROW(RunRanks(Daemon(), 2, [](const Rank& rank) {
     int32_t a[8] = {}, b[8] = {};
     shunt_comm* const c = rank.comm;
-    const auto all_reduce = [&](const void* in, void* out, uint64_t n, int dtype, int redop, const shunt_call* call) {
-      return shunt_all_reduce(c, in, out, n, static_cast<shunt_dtype>(dtype), static_cast<shunt_redop>(redop), call, nullptr);
+    const auto all_reduce = [&](const void* in, void* out, uint64_t n, int dtype, int redop,
+                                const shunt_call* call) {
+      return shunt_all_reduce(c, in, out, n, static_cast<shunt_dtype>(dtype),
+                              static_cast<shunt_redop>(redop), call, nullptr);
     };
     ExpectCode(shunt_barrier(nullptr, nullptr, nullptr), SHUNT_INVALID_ARGUMENT, {"comm is null"});
     ExpectCode(all_reduce(a, b, 1, 12, 0, nullptr), SHUNT_INVALID_ARGUMENT, {"data type"});
     ExpectCode(all_reduce(a, b, 1, -1, 0, nullptr), SHUNT_INVALID_ARGUMENT, {"data type"});
-    ExpectCode(all_reduce(a, b, 1, 256 + SHUNT_INT32, 0, nullptr), SHUNT_INVALID_ARGUMENT, {"data type"});
+    ExpectCode(all_reduce(a, b, 1, 256 + SHUNT_INT32, 0, nullptr), SHUNT_INVALID_ARGUMENT,
+               {"data type"});
     ExpectCode(all_reduce(a, b, 1, SHUNT_INT32, 6, nullptr), SHUNT_INVALID_ARGUMENT, {"reduction"});
-    ExpectCode(all_reduce(nullptr, b, 1, SHUNT_INT32, 0, nullptr), SHUNT_INVALID_ARGUMENT, {"'in' is null"});
-    ExpectCode(all_reduce(a, b, UINT64_MAX / 2, SHUNT_INT32, 0, nullptr), SHUNT_INVALID_ARGUMENT, {"count"});
-    ExpectCode(all_reduce(reinterpret_cast<char*>(a) + 1, b, 1, SHUNT_INT32, 0, nullptr), SHUNT_INVALID_ARGUMENT, {"aligned"});
-    ExpectCode(all_reduce(a, a + 1, 4, SHUNT_INT32, 0, nullptr), SHUNT_INVALID_ARGUMENT, {"overlap"});
-    ExpectCode(all_reduce(a, b, 1, SHUNT_INT32, SHUNT_PREMUL_SUM, nullptr), SHUNT_INVALID_ARGUMENT, {"scalar"});
+    ExpectCode(all_reduce(nullptr, b, 1, SHUNT_INT32, 0, nullptr), SHUNT_INVALID_ARGUMENT,
+               {"'in' is null"});
+    ExpectCode(all_reduce(a, b, UINT64_MAX / 2, SHUNT_INT32, 0, nullptr), SHUNT_INVALID_ARGUMENT,
+               {"count"});
+    ExpectCode(all_reduce(reinterpret_cast<char*>(a) + 1, b, 1, SHUNT_INT32, 0, nullptr),
+               SHUNT_INVALID_ARGUMENT, {"aligned"});
+    ExpectCode(all_reduce(a, a + 1, 4, SHUNT_INT32, 0, nullptr), SHUNT_INVALID_ARGUMENT,
+               {"overlap"});
+    ExpectCode(all_reduce(a, b, 1, SHUNT_INT32, SHUNT_PREMUL_SUM, nullptr), SHUNT_INVALID_ARGUMENT,
+               {"scalar"});
     shunt_call call = WithTimeout(-1ns);
-    ExpectCode(all_reduce(a, b, 1, SHUNT_INT32, 0, &call), SHUNT_INVALID_ARGUMENT, {"timeout_ns is -1"});
+    ExpectCode(all_reduce(a, b, 1, SHUNT_INT32, 0, &call), SHUNT_INVALID_ARGUMENT,
+               {"timeout_ns is -1"});
     call = WithTimeout(1s);
     call.struct_size = 4;
     ExpectCode(all_reduce(a, b, 1, SHUNT_INT32, 0, &call), SHUNT_INVALID_ARGUMENT, {"struct_size"});
@@ -503,8 +516,10 @@ TEST_CASE("bad arguments are refused before anything is posted") {
     newer.call.struct_size = sizeof(newer);
     ExpectOk(all_reduce(a, b, 1, SHUNT_INT32, 0, &newer.call));
     newer.more = 1;
-    ExpectCode(all_reduce(a, b, 1, SHUNT_INT32, 0, &newer.call), SHUNT_UNIMPLEMENTED, {"shunt_call"});
-    ExpectCode(shunt_broadcast(c, a, b, 1, SHUNT_INT32, 2, nullptr, nullptr), SHUNT_INVALID_ARGUMENT, {"root 2"});
+    ExpectCode(all_reduce(a, b, 1, SHUNT_INT32, 0, &newer.call), SHUNT_UNIMPLEMENTED,
+               {"shunt_call"});
+    ExpectCode(shunt_broadcast(c, a, b, 1, SHUNT_INT32, 2, nullptr, nullptr),
+               SHUNT_INVALID_ARGUMENT, {"root 2"});
     ExpectCode(shunt_op_wait(nullptr, 0), SHUNT_INVALID_ARGUMENT, {"op is null"});
     ExpectOk(shunt_barrier(c, nullptr, nullptr));
   }));

@@ -1,10 +1,9 @@
-#include <catch2/catch.hpp>
+#include "client/src/region_table.h"
 
 #include <atomic>
+#include <catch2/catch.hpp>
 #include <thread>
 #include <vector>
-
-#include "client/src/region_table.h"
 
 namespace shunt::client {
 namespace {

@@ -14,7 +14,8 @@ TEST_CASE("sizes") {
   CHECK(*ParseSize("512 MiB") == 512ull << 20);
   CHECK(*ParseSize("1.5GB") == 1'500'000'000);
   CHECK(*ParseSize("10K") == 10240);
-  for (const char* text : {"", "GiB", "-1", "1XB", "1e9", "8 parsecs", "1..5", "99999999999TiB", " 1"}) {
+  for (const char* text :
+       {"", "GiB", "-1", "1XB", "1e9", "8 parsecs", "1..5", "99999999999TiB", " 1"}) {
     INFO(text);
     CHECK(ParseSize(text).status().code() == absl::StatusCode::kInvalidArgument);
   }
@@ -61,7 +62,8 @@ TEST_CASE("every key of the table can be set from a file and from a flag") {
     const ConfigKey* key = FindConfigKey(c.key);
     REQUIRE(key != nullptr);
     Config config;
-    const absl::Status from_file = ApplyToml(std::string(c.key) + " = " + c.toml, "x.toml", &config);
+    const absl::Status from_file =
+        ApplyToml(std::string(c.key) + " = " + c.toml, "x.toml", &config);
     CHECK(from_file.ToString() == "OK");
     CHECK(ApplyFlag(*key, c.flag, &config).ToString() == "OK");
   }
@@ -69,7 +71,8 @@ TEST_CASE("every key of the table can be set from a file and from a flag") {
 
 TEST_CASE("values arrive") {
   Config config;
-  REQUIRE(ApplyToml("worker_cpus = \"0-3\"\nnuma_nodes = [1]\nmemory_total = \"2GiB\"\ngrace_period = \"250ms\"\n"
+  REQUIRE(ApplyToml("worker_cpus = \"0-3\"\nnuma_nodes = [1]\nmemory_total = "
+                    "\"2GiB\"\ngrace_period = \"250ms\"\n"
                     "socket_mode = \"0660\"\n",
                     "x.toml", &config)
               .ok());
@@ -92,7 +95,8 @@ TEST_CASE("a misspelt key gets the one that was meant, a strange one none") {
 
 TEST_CASE("a later error leaves the line of the error, not of the first key") {
   Config config;
-  const absl::Status status = ApplyToml("spin_us = 1\n\n# comment\nspin = 2\n", "etc/shuntd.toml", &config);
+  const absl::Status status =
+      ApplyToml("spin_us = 1\n\n# comment\nspin = 2\n", "etc/shuntd.toml", &config);
   CHECK(std::string(status.message()).starts_with("etc/shuntd.toml:4: unknown key \"spin\""));
 }
 

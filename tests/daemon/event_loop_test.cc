@@ -10,7 +10,8 @@
 namespace shunt::daemon {
 namespace {
 
-// Runs a loop on a thread of its own; everything posted before the end has run when it is destroyed.
+// Runs a loop on a thread of its own; everything posted before the end has run when it is
+// destroyed.
 class Running {
  public:
   Running() : loop(*EventLoop::Make()), thread_([this] { loop->Run(); }) {}

@@ -7,7 +7,9 @@
 namespace shunt::daemon {
 namespace {
 
-std::string_view View(const Token& token) { return {reinterpret_cast<const char*>(token.data()), token.size()}; }
+std::string_view View(const Token& token) {
+  return {reinterpret_cast<const char*>(token.data()), token.size()};
+}
 
 TEST_CASE("a token finds its session for its own user only") {
   SessionTable table({});
@@ -15,9 +17,11 @@ TEST_CASE("a token finds its session for its own user only") {
   CHECK_FALSE(table.FindByToken(View(session->token), 1000).ok());  // not published yet
   table.Publish(session);
   CHECK(*table.FindByToken(View(session->token), 1000) == session);
-  CHECK(table.FindByToken(View(session->token), 1001).status().code() == absl::StatusCode::kPermissionDenied);
+  CHECK(table.FindByToken(View(session->token), 1001).status().code() ==
+        absl::StatusCode::kPermissionDenied);
   CHECK(table.FindByToken("", 1000).status().code() == absl::StatusCode::kPermissionDenied);
-  CHECK(table.FindByToken(View(RandomToken()), 1000).status().code() == absl::StatusCode::kPermissionDenied);
+  CHECK(table.FindByToken(View(RandomToken()), 1000).status().code() ==
+        absl::StatusCode::kPermissionDenied);
   table.Remove(*session);
   CHECK_FALSE(table.FindByToken(View(session->token), 1000).ok());
   CHECK(table.Find(session->id) == nullptr);

@@ -38,7 +38,8 @@ TEST_CASE("sizes of nothing and of everything are refused") {
   RegionTable table({});
   CHECK(table.Allocate(kOne, 0).status().code() == absl::StatusCode::kInvalidArgument);
   CHECK(table.Allocate(kOne, UINT64_MAX).status().code() == absl::StatusCode::kInvalidArgument);
-  CHECK(table.Allocate(kOne, UINT64_MAX - 4094).status().code() == absl::StatusCode::kInvalidArgument);
+  CHECK(table.Allocate(kOne, UINT64_MAX - 4094).status().code() ==
+        absl::StatusCode::kInvalidArgument);
 }
 
 TEST_CASE("pointers are given only for what lies wholly inside") {
@@ -49,9 +50,15 @@ TEST_CASE("pointers are given only for what lies wholly inside") {
   CHECK(region->At(8192, 0).ok());
   const struct {
     uint64_t offset, length;
-  } outside[] = {{0, 8193},          {8192, 1},  {8193, 0},  {1, 8192},
-                 {UINT64_MAX, 2},    {2, UINT64_MAX}, {UINT64_MAX, UINT64_MAX},
-                 {UINT64_MAX - 1, 1}, {4096, UINT64_MAX - 4095}};
+  } outside[] = {{0, 8193},
+                 {8192, 1},
+                 {8193, 0},
+                 {1, 8192},
+                 {UINT64_MAX, 2},
+                 {2, UINT64_MAX},
+                 {UINT64_MAX, UINT64_MAX},
+                 {UINT64_MAX - 1, 1},
+                 {4096, UINT64_MAX - 4095}};
   for (const auto& range : outside) {
     const absl::Status status = region->At(range.offset, range.length).status();
     CHECK(status.code() == absl::StatusCode::kOutOfRange);

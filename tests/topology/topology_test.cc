@@ -27,7 +27,8 @@ TEST_CASE("CPU lists are read and written as cpuset files have them") {
 }
 
 TEST_CASE("what is no CPU list is refused, and the error shows the part") {
-  for (const char* text : {"a", "1-", "-1", "3-1", "1,,2", "1-2-3", "0-4000000000", "1 2", "1;2", ","}) {
+  for (const char* text :
+       {"a", "1-", "-1", "3-1", "1,,2", "1-2-3", "0-4000000000", "1 2", "1;2", ","}) {
     INFO(text);
     CHECK(ParseCpuList(text).status().code() == absl::StatusCode::kInvalidArgument);
   }

@@ -1,13 +1,14 @@
-// The C++ interface of libshunt: header-only over the C one (shunt.h), which says what each call does.
-// C++17; with C++20 there are overloads for std::span. Needs nothing but the standard library.
+// The C++ interface of libshunt: header-only over the C one (shunt.h), which says what each call
+// does. C++17; with C++20 there are overloads for std::span. Needs nothing but the standard
+// library.
 //
 //   shunt::Session session;
 //   shunt::Communicator comm = session.Join("train", rank, world_size);
 //   shunt::Buffer<float> gradients = session.Allocate<float>(1 << 20);
 //   comm.AllReduce(gradients.data(), gradients.data(), gradients.size());
 //
-// Errors are thrown as shunt::Error. Objects are movable owners: the last of a session's communicators,
-// buffers, operations and of itself closes it. Threads as in shunt.h.
+// Errors are thrown as shunt::Error. Objects are movable owners: the last of a session's
+// communicators, buffers, operations and of itself closes it. Threads as in shunt.h.
 #pragma once
 
 #include <chrono>
@@ -60,9 +61,9 @@ struct Float8E5M2 {
 // The data type of elements of type T.
 template <typename T>
 struct DataTypeOf;
-#define SHUNT_DATA_TYPE(TYPE, VALUE) \
-  template <>                        \
-  struct DataTypeOf<TYPE> {          \
+#define SHUNT_DATA_TYPE(TYPE, VALUE)            \
+  template <>                                   \
+  struct DataTypeOf<TYPE> {                     \
     static constexpr shunt_dtype value = VALUE; \
   }
 SHUNT_DATA_TYPE(int8_t, SHUNT_INT8);
@@ -120,8 +121,8 @@ class Operation {
     ThrowIfError(shunt_op_poll(op_, &done));
     return done != 0;
   }
-  // Until it has ended; throws if it fails. A timeout (0: the communicator's default) is a DEADLINE_EXCEEDED
-  // too, and the operation goes on.
+  // Until it has ended; throws if it fails. A timeout (0: the communicator's default) is a
+  // DEADLINE_EXCEEDED too, and the operation goes on.
   void Wait(std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max()) {
     ThrowIfError(shunt_op_wait(op_, timeout.count()));
   }
@@ -146,7 +147,8 @@ class Communicator {
   int32_t world_size() const { return shunt_world_size(comm_->comm); }
   shunt_comm* get() const { return comm_->comm; }
 
-  // A communicator of the ranks with the same colour, ordered by (key, rank). Empty for a negative colour.
+  // A communicator of the ranks with the same colour, ordered by (key, rank). Empty for a negative
+  // colour.
   Communicator Split(int32_t color, int32_t key, std::chrono::nanoseconds timeout = {}) {
     shunt_comm* out = nullptr;
     ThrowIfError(shunt_split(get(), color, key, timeout.count(), &out));
@@ -158,7 +160,8 @@ class Communicator {
   // Blocking calls. Counts are in elements, as in shunt.h.
 
   template <typename T>
-  void AllReduce(const T* in, T* out, uint64_t count, shunt_redop redop = SHUNT_SUM, CallOptions options = {}) {
+  void AllReduce(const T* in, T* out, uint64_t count, shunt_redop redop = SHUNT_SUM,
+                 CallOptions options = {}) {
     Block(options, [&](auto* call, shunt_op** op) {
       return shunt_all_reduce(get(), in, out, count, DataTypeOf<T>::value, redop, call, op);
     });
@@ -197,7 +200,8 @@ class Communicator {
   }
   template <typename T>
   void AllToAllV(const T* in, const uint64_t* send_counts, const uint64_t* send_displs, T* out,
-                 const uint64_t* recv_counts, const uint64_t* recv_displs, CallOptions options = {}) {
+                 const uint64_t* recv_counts, const uint64_t* recv_displs,
+                 CallOptions options = {}) {
     Block(options, [&](auto* call, shunt_op** op) {
       return shunt_all_to_all_v(get(), in, send_counts, send_displs, out, recv_counts, recv_displs,
                                 DataTypeOf<T>::value, call, op);
@@ -241,14 +245,15 @@ class Communicator {
     });
   }
   template <typename T>
-  Operation ReduceAsync(const T* in, T* out, uint64_t count, int32_t root, shunt_redop redop = SHUNT_SUM,
-                        CallOptions options = {}) {
+  Operation ReduceAsync(const T* in, T* out, uint64_t count, int32_t root,
+                        shunt_redop redop = SHUNT_SUM, CallOptions options = {}) {
     return Start(options, [&](auto* call, shunt_op** op) {
       return shunt_reduce(get(), in, out, count, DataTypeOf<T>::value, redop, root, call, op);
     });
   }
   template <typename T>
-  Operation BroadcastAsync(const T* in, T* out, uint64_t count, int32_t root, CallOptions options = {}) {
+  Operation BroadcastAsync(const T* in, T* out, uint64_t count, int32_t root,
+                           CallOptions options = {}) {
     return Start(options, [&](auto* call, shunt_op** op) {
       return shunt_broadcast(get(), in, out, count, DataTypeOf<T>::value, root, call, op);
     });
@@ -285,7 +290,8 @@ class Communicator {
     });
   }
   Operation BarrierAsync(CallOptions options = {}) {
-    return Start(options, [&](auto* call, shunt_op** op) { return shunt_barrier(get(), call, op); });
+    return Start(options,
+                 [&](auto* call, shunt_op** op) { return shunt_barrier(get(), call, op); });
   }
 
   // The blocking calls that `body` makes on this communicator, submitted as one.
@@ -369,16 +375,18 @@ class Communicator {
     try {
       std::forward<Body>(body)();
     } catch (...) {
-      // Closes the group. What it had collected is dropped only if a call in it was refused, which is what
-      // throws here, unless the body throws by itself: then the calls made so far take effect.
+      // Closes the group. What it had collected is dropped only if a call in it was refused, which
+      // is what throws here, unless the body throws by itself: then the calls made so far take
+      // effect.
       (void)shunt_group_end(get(), nullptr);
       throw;
     }
   }
   static void CheckSizes(const char* what, size_t in, size_t out) {
     if (in != out) {
-      throw Error(SHUNT_INVALID_ARGUMENT, std::string(what) + ": spans of " + std::to_string(in) + " and " +
-                                              std::to_string(out) + " elements, expected equal sizes");
+      throw Error(SHUNT_INVALID_ARGUMENT, std::string(what) + ": spans of " + std::to_string(in) +
+                                              " and " + std::to_string(out) +
+                                              " elements, expected equal sizes");
     }
   }
 
@@ -443,14 +451,15 @@ class Session {
   shunt_session* get() const { return session_.get(); }
 
   struct JoinOptions {
-    std::string job;                             // empty: $SHUNT_JOB, else ""
+    std::string job;                              // empty: $SHUNT_JOB, else ""
     std::chrono::nanoseconds timeout{0};          // 0: 60 s
     std::chrono::nanoseconds default_timeout{0};  // of calls that name none; 0: 60 s
   };
   Communicator Join(const std::string& name, int32_t rank, int32_t world_size) {
     return Join(name, rank, world_size, JoinOptions{});
   }
-  Communicator Join(const std::string& name, int32_t rank, int32_t world_size, const JoinOptions& options) {
+  Communicator Join(const std::string& name, int32_t rank, int32_t world_size,
+                    const JoinOptions& options) {
     shunt_join_options o{};
     o.struct_size = sizeof(o);
     o.name = name.c_str();
