@@ -426,7 +426,7 @@ class HostileBytes(DaemonTest):
         for _ in range(20):
             with self.refused(NOT_FOUND):
                 session.call(fds=[0, 1, 2], free_region=api.memory.FreeRegionRequest(region_id=77))
-        self.assertEqual(self.shuntd.fds(), before)
+        self.assertLessEqual(self.shuntd.fds(), before)  # earlier sessions may end meanwhile
 
     def test_random_bytes_on_the_grpc_socket(self):
         random = numpy.random.default_rng(2)
