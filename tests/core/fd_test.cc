@@ -31,7 +31,8 @@ TEST_CASE("a descriptor is closed once, by its last owner") {
     UniqueFd b = std::move(a);
     CHECK_FALSE(a.valid());  // NOLINT(bugprone-use-after-move): the moved-from state is a promise
     CHECK(b.get() == number);
-    b = std::move(b);  // NOLINT: self-move keeps it
+    UniqueFd& same = b;
+    b = std::move(same);  // keeps it
     CHECK(IsOpen(number));
     UniqueFd c = *MakeEventFd();
     c = std::move(b);
