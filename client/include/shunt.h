@@ -220,9 +220,10 @@ SHUNT_API int shunt_op_poll(shunt_op* op, int* done);
 /* Blocks until the operation has ended and returns its outcome. A timeout here gives
  * DEADLINE_EXCEEDED and leaves the operation running; the operation's own deadline ends it. */
 SHUNT_API int shunt_op_wait(shunt_op* op, int64_t timeout_ns);
-/* A descriptor that becomes readable when the operation has ended. Owned by the handle. Operations
- * on memory outside regions make progress only in poll and wait, so they have none:
- * FAILED_PRECONDITION. */
+/* A descriptor that becomes readable when the operation has ended. Owned by the handle. A group's
+ * becomes readable for each of its calls: shunt_op_poll tells whether all have ended, and arms it
+ * for the next. Operations on memory outside regions make progress only in poll and wait, so they
+ * have none: FAILED_PRECONDITION. */
 SHUNT_API int shunt_op_fd(shunt_op* op, int* fd);
 /* Frees the handle. An operation that has not ended is waited for first. NULL is allowed. */
 SHUNT_API void shunt_op_release(shunt_op* op);

@@ -1,5 +1,5 @@
-// The C interface's collective calls: check, and hand over to the board. The blocking path allocates nothing
-// and costs some ten nanoseconds.
+// The C interface's collective calls: check, and hand over to the board. The blocking path
+// allocates nothing and costs some ten nanoseconds.
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -25,7 +25,8 @@ absl::Status ReadCall(const shunt_call* given, const CollectiveSpec& spec, board
   if (options.timeout_ns != 0) *timeout_ns = options.timeout_ns;
   if (Reduces(spec.kind) && spec.redop == Redop::kPremulSum) {
     if (options.scalar == nullptr) {
-      return absl::InvalidArgumentError("SHUNT_PREMUL_SUM without shunt_call.scalar, this rank's factor");
+      return absl::InvalidArgumentError(
+          "SHUNT_PREMUL_SUM without shunt_call.scalar, this rank's factor");
     }
     std::memcpy(call->scalar.bytes, options.scalar, SizeOf(spec.dtype));
   }
@@ -33,7 +34,8 @@ absl::Status ReadCall(const shunt_call* given, const CollectiveSpec& spec, board
 }
 
 // Whatever is not a plain blocking call.
-int SubmitElsewhere(shunt_comm* comm, Group* group, board::Call& call, int64_t timeout_ns, shunt_op** op) {
+int SubmitElsewhere(shunt_comm* comm, Group* group, board::Call& call, int64_t timeout_ns,
+                    shunt_op** op) {
   Communicator& c = *comm->impl;
   if (group != nullptr) {
     if (op != nullptr) {
@@ -60,7 +62,8 @@ inline int Submit(shunt_comm* comm, board::Call& call, Side in, Side out, const 
   Communicator& c = *comm->impl;
   Group* const group = c.OpenGroup();
   if (__builtin_expect(!LooksRight(call.spec, c.world_size(), c.rank(), call.peer, in, out), 0)) {
-    if (absl::Status s = DescribeCall(call.spec, c.world_size(), c.rank(), call.peer, in, out); !s.ok()) {
+    if (absl::Status s = DescribeCall(call.spec, c.world_size(), c.rank(), call.peer, in, out);
+        !s.ok()) {
       return Refuse(group, s);
     }
   }
@@ -68,7 +71,8 @@ inline int Submit(shunt_comm* comm, board::Call& call, Side in, Side out, const 
   if (out.blocks != 0) call.out = const_cast<std::byte*>(static_cast<const std::byte*>(out.data));
   int64_t timeout_ns = c.default_timeout_ns();
   if (options != nullptr || call.spec.redop == Redop::kPremulSum) {
-    if (absl::Status s = ReadCall(options, call.spec, &call, &timeout_ns); !s.ok()) return Refuse(group, s);
+    if (absl::Status s = ReadCall(options, call.spec, &call, &timeout_ns); !s.ok())
+      return Refuse(group, s);
   }
   if (__builtin_expect(group != nullptr || op != nullptr, 0)) {
     return SubmitElsewhere(comm, group, call, timeout_ns, op);
@@ -93,7 +97,8 @@ inline int WithComm(shunt_comm* comm, shunt_op** op, Body&& body) {
   });
 }
 
-inline CollectiveSpec SpecOf(OpKind kind, shunt_dtype dtype, int redop, int32_t root, uint64_t count) {
+inline CollectiveSpec SpecOf(OpKind kind, shunt_dtype dtype, int redop, int32_t root,
+                             uint64_t count) {
   // Values that do not fit the enums become invalid ones, not others.
   const auto narrow = [](unsigned v) { return static_cast<uint8_t>(v < 255 ? v : 255); };
   return {kind, static_cast<DataType>(narrow(static_cast<unsigned>(dtype))),
@@ -101,12 +106,15 @@ inline CollectiveSpec SpecOf(OpKind kind, shunt_dtype dtype, int redop, int32_t 
 }
 
 inline int Collective(OpKind kind, shunt_comm* comm, const void* in, void* out, uint64_t count,
-                      shunt_dtype dtype, int redop, int32_t root, const shunt_call* options, shunt_op** op) {
+                      shunt_dtype dtype, int redop, int32_t root, const shunt_call* options,
+                      shunt_op** op) {
   return WithComm(comm, op, [&](Communicator& c) {
     board::Call call;
     call.spec = SpecOf(kind, dtype, redop, root, count);
-    const Side in_side{in, InputBlocks(call.spec, c.world_size(), c.rank())};
-    const Side out_side{out, OutputBlocks(call.spec, c.world_size(), c.rank())};
+    // The most frequent call by far has one of each.
+    const bool one = kind == OpKind::kAllReduce;
+    const Side in_side{in, one ? 1 : InputBlocks(call.spec, c.world_size(), c.rank())};
+    const Side out_side{out, one ? 1 : OutputBlocks(call.spec, c.world_size(), c.rank())};
     return Submit(comm, call, in_side, out_side, options, op);
   });
 }
@@ -146,8 +154,9 @@ int shunt_all_gather(shunt_comm* comm, const void* in, void* out, uint64_t count
   return Collective(OpKind::kAllGather, comm, in, out, count, dtype, 0, 0, call, op);
 }
 
-int shunt_reduce_scatter(shunt_comm* comm, const void* in, void* out, uint64_t count, shunt_dtype dtype,
-                         shunt_redop redop, const shunt_call* call, shunt_op** op) {
+int shunt_reduce_scatter(shunt_comm* comm, const void* in, void* out, uint64_t count,
+                         shunt_dtype dtype, shunt_redop redop, const shunt_call* call,
+                         shunt_op** op) {
   return Collective(OpKind::kReduceScatter, comm, in, out, count, dtype, redop, 0, call, op);
 }
 
@@ -170,8 +179,10 @@ int shunt_all_to_all_v(shunt_comm* comm, const void* in, const uint64_t* send_co
     call.recv_counts = recv_counts;
     call.recv_displs = recv_displs;
     absl::Status status = ValidateSpec(call.spec, c.world_size());
-    if (send_counts == nullptr || send_displs == nullptr || recv_counts == nullptr || recv_displs == nullptr) {
-      status.Update(absl::InvalidArgumentError("all_to_all_v: a table of counts or displacements is null"));
+    if (send_counts == nullptr || send_displs == nullptr || recv_counts == nullptr ||
+        recv_displs == nullptr) {
+      status.Update(
+          absl::InvalidArgumentError("all_to_all_v: a table of counts or displacements is null"));
     }
     if (status.ok()) status = CheckTables(call, c.world_size());
     if (!status.ok()) return Refuse(c.OpenGroup(), status);
@@ -179,8 +190,8 @@ int shunt_all_to_all_v(shunt_comm* comm, const void* in, const uint64_t* send_co
   });
 }
 
-int shunt_gather(shunt_comm* comm, const void* in, void* out, uint64_t count, shunt_dtype dtype, int32_t root,
-                 const shunt_call* call, shunt_op** op) {
+int shunt_gather(shunt_comm* comm, const void* in, void* out, uint64_t count, shunt_dtype dtype,
+                 int32_t root, const shunt_call* call, shunt_op** op) {
   return Collective(OpKind::kGather, comm, in, out, count, dtype, 0, root, call, op);
 }
 

@@ -1,11 +1,11 @@
-// Ranks as processes: what threads of one process cannot show, death and standstill in the middle of a pass.
-#include <catch2/catch.hpp>
-
-#include <csignal>
-#include <cstring>
-
+// Ranks as processes: what threads of one process cannot show, death and standstill in the middle
+// of a pass.
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/board/failure.h"
@@ -113,7 +113,8 @@ TEST_CASE("processes run every kind of collective, blocking and asynchronous") {
         std::vector<std::shared_ptr<board::Operation>> operations;
         for (int i = 0; i < 4; ++i) {
           Case c;
-          const OpKind kinds[] = {OpKind::kAllReduce, OpKind::kAllGather, OpKind::kReduceScatter, OpKind::kAllToAll};
+          const OpKind kinds[] = {OpKind::kAllReduce, OpKind::kAllGather, OpKind::kReduceScatter,
+                                  OpKind::kAllToAll};
           c.kind = kinds[i];
           c.dtype = DataType::kUint32;
           c.count = count;
@@ -130,7 +131,8 @@ TEST_CASE("processes run every kind of collective, blocking and asynchronous") {
           absl::Status outcome;
           world.member(rank).Wait(*operations[i], Soon(), &outcome);
           if (!outcome.ok()) return outcome;
-          if (std::string wrong = runners[i]->Check(); !wrong.empty()) return absl::InternalError(wrong);
+          if (std::string wrong = runners[i]->Check(); !wrong.empty())
+            return absl::InternalError(wrong);
         }
       }
     }
@@ -145,7 +147,8 @@ TEST_CASE("a rank killed in the middle of a pass ends the others' call and is na
   World world({.ranks = 3, .region_bytes = 32 << 20});
   Processes ranks(world, 0, [&](int rank) { return RunFor(world, rank, memory, Soon(), 1 << 20); });
   const int64_t limit = Soon();
-  while (world.board().last_call(2).sequence.load() < 3 && NowNs() < limit) std::this_thread::yield();
+  while (world.board().last_call(2).sequence.load() < 3 && NowNs() < limit)
+    std::this_thread::yield();
   const std::string name = absl::StrCat("rank 2 (pid ", ranks.pid(2), ") died");
   ranks.Kill(2);
   const int64_t told = NowNs();
@@ -162,14 +165,16 @@ TEST_CASE("a rank stopped in the middle of a pass is named at the deadline") {
   World world({.ranks = 2, .region_bytes = 32 << 20});
   CaseRunner waiter(&world, 0);
   waiter.Prepare(LongCase(Memory::kRegion, 1));
-  Processes ranks(world, 1, [&](int rank) { return RunFor(world, rank, Memory::kRegion, Soon(), 1); });
+  Processes ranks(world, 1,
+                  [&](int rank) { return RunFor(world, rank, Memory::kRegion, Soon(), 1); });
   // Rank 0 posts, and works no more than Poll does.
   auto op = world.member(0).Start(waiter.call());
   REQUIRE(op.ok());
   REQUIRE(ranks.StopInside(world, 1, 1));
   waiter.Prepare(LongCase(Memory::kRegion, 1));
   absl::Status outcome;
-  REQUIRE_FALSE(world.member(0).Wait(**op, DeadlineAfterNs(std::chrono::milliseconds(30)), &outcome));
+  REQUIRE_FALSE(
+      world.member(0).Wait(**op, DeadlineAfterNs(std::chrono::milliseconds(30)), &outcome));
   REQUIRE(world.server().Expire(0, 1, 0) == board::Service::kFailed);
   REQUIRE(world.member(0).Wait(**op, Soon(), &outcome));
   CHECK(outcome.code() == absl::StatusCode::kDeadlineExceeded);
@@ -180,7 +185,8 @@ TEST_CASE("a rank stopped in the middle of a pass is named at the deadline") {
 
 TEST_CASE("a blocked rank names the one that holds a part of the pass") {
   World world({.ranks = 2, .region_bytes = 32 << 20});
-  Processes ranks(world, 1, [&](int rank) { return RunFor(world, rank, Memory::kRegion, Soon(), 1); });
+  Processes ranks(world, 1,
+                  [&](int rank) { return RunFor(world, rank, Memory::kRegion, Soon(), 1); });
   CaseRunner waiter(&world, 0);
   waiter.Prepare(LongCase(Memory::kRegion, 1));
   waiter.call().deadline_ns = DeadlineAfterNs(std::chrono::milliseconds(300));
@@ -191,7 +197,8 @@ TEST_CASE("a blocked rank names the one that holds a part of the pass") {
   REQUIRE(world.member(0).Wait(**op, Soon(), &outcome));
   CHECK(outcome.code() == absl::StatusCode::kDeadlineExceeded);
   CHECK_THAT(std::string(outcome.message()),
-             Catch::Matchers::Contains(absl::StrCat("rank 1 (pid ", ranks.pid(1), ") holds a part of the work")));
+             Catch::Matchers::Contains(
+                 absl::StrCat("rank 1 (pid ", ranks.pid(1), ") holds a part of the work")));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// The daemon's part: operations that it sees through, ranks for which it posts, and looks that come too late.
+// The daemon's part: operations that it sees through, ranks for which it posts, and looks that come
+// too late.
 #include <catch2/catch.hpp>
-
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -42,10 +42,12 @@ TEST_CASE("asynchronous operations on regions end while no rank looks at them") 
   world.Run([&](int rank) {
     for (int i = 0; i < kCalls; ++i) {
       // Calls without payload stand between, and calls that fit the line.
-      const OpKind kinds[] = {OpKind::kAllReduce, OpKind::kBarrier, OpKind::kAllToAll, OpKind::kReduce};
+      const OpKind kinds[] = {OpKind::kAllReduce, OpKind::kBarrier, OpKind::kAllToAll,
+                              OpKind::kReduce};
       const uint64_t counts[] = {30000, 0, 2};
       runners[rank].push_back(std::make_unique<CaseRunner>(&world, rank, i, kCalls));
-      runners[rank].back()->Prepare(MakeCase(kinds[i % 4], counts[i % 3], static_cast<uint64_t>(i)));
+      runners[rank].back()->Prepare(
+          MakeCase(kinds[i % 4], counts[i % 3], static_cast<uint64_t>(i)));
       auto op = world.member(rank).Start(runners[rank].back()->call());
       if (!op.ok()) return world.Complain(op.status().ToString());
       operations[rank].push_back(*op);
@@ -54,7 +56,8 @@ TEST_CASE("asynchronous operations on regions end while no rank looks at them") 
   REQUIRE(world.complaints() == "");
   // The last one's output, seen through the memory alone.
   Until(world, [&] {
-    return world.board().channel(0).fate(kCalls).outcome.load() == (uint64_t{kCalls} << 2 | board::kSucceeded);
+    return world.board().channel(0).fate(kCalls).outcome.load() ==
+           (uint64_t{kCalls} << 2 | board::kSucceeded);
   });
   for (auto& of_rank : runners) {
     for (auto& runner : of_rank) CHECK(runner->Check() == "");
@@ -94,7 +97,8 @@ TEST_CASE("ranks that the daemon posts for meet ranks that post themselves") {
   world.Run([&](int rank) {
     CaseRunner runner(&world, rank);
     for (int i = 0; i < 200; ++i) {
-      const OpKind kinds[] = {OpKind::kAllReduce, OpKind::kSend, OpKind::kAllToAllV, OpKind::kBarrier, OpKind::kGather};
+      const OpKind kinds[] = {OpKind::kAllReduce, OpKind::kSend, OpKind::kAllToAllV,
+                              OpKind::kBarrier, OpKind::kGather};
       const uint64_t counts[] = {3, 0, 4000, 40000};
       Case c = MakeCase(kinds[i % 5], counts[i % 4], static_cast<uint64_t>(i));
       c.source = i % 3;
@@ -107,13 +111,17 @@ TEST_CASE("ranks that the daemon posts for meet ranks that post themselves") {
       if (!runner.Prepare(c)) continue;
       const Call& call = runner.call();
       const auto ref = [&](const std::byte* p) {
-        return p == nullptr ? board::RegionRef{} : board::RegionRef{World::RegionId(0), static_cast<uint64_t>(p - world.region(0))};
+        return p == nullptr ? board::RegionRef{}
+                            : board::RegionRef{World::RegionId(0),
+                                               static_cast<uint64_t>(p - world.region(0))};
       };
       const uint64_t seq = ++posted[world.server().ChannelOf(0, call)];
       const auto ticket = world.server().PostFor(0, call, ref(call.in), ref(call.out), seq);
       if (!ticket.ok()) return world.Complain(ticket.status().ToString());
       Service service = Service::kPending;
-      Until(world, [&] { return (service = world.server().Serve(ticket->channel, ticket->seq)) != Service::kPending; });
+      Until(world, [&] {
+        return (service = world.server().Serve(ticket->channel, ticket->seq)) != Service::kPending;
+      });
       if (service != Service::kSucceeded) world.Complain(world.server().FailureStatus().ToString());
       world.server().Retire(ticket->channel, ticket->seq, 0);
       if (std::string wrong = runner.Check(); !wrong.empty()) world.Complain(std::move(wrong));
@@ -135,7 +143,8 @@ TEST_CASE("the daemon refuses to post what lies outside the rank's region, or to
   CHECK(post({2, 0}, {1, 0}, 1) == absl::StatusCode::kInvalidArgument);
   CHECK(post({0, 0}, {1, 0}, 1) == absl::StatusCode::kInvalidArgument);
   CHECK(world.server().LastCall(0) == "");
-  for (uint64_t seq = 1; seq <= 32; ++seq) CHECK(post({1, 0}, {1, 8192}, seq) == absl::StatusCode::kOk);
+  for (uint64_t seq = 1; seq <= 32; ++seq)
+    CHECK(post({1, 0}, {1, 8192}, seq) == absl::StatusCode::kOk);
   CHECK(post({1, 0}, {1, 8192}, 33) == absl::StatusCode::kResourceExhausted);
   CHECK(world.server().LastCall(0) == "all_reduce #32 float32 sum count 1024");
 }
@@ -179,7 +188,8 @@ TEST_CASE("a look at any operation at any time harms nobody") {
       if (rank == 0) at = i + 1;
       // Short and long, on and off the board: the slots' posts change all the time.
       const uint64_t counts[] = {2, 20, 4096, 5000, 9000};
-      Case c = MakeCase(i % 2 == 0 ? OpKind::kAllReduce : OpKind::kBroadcast, counts[i * i % 5], i % 7);
+      Case c =
+          MakeCase(i % 2 == 0 ? OpKind::kAllReduce : OpKind::kBroadcast, counts[i * i % 5], i % 7);
       if (i % 11 == 3) c.memory = Memory::kPlain;
       if (i % 64 < 60) {
         runner.Prepare(MakeCase(OpKind::kBarrier, 0, 0));

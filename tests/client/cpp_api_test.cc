@@ -1,5 +1,7 @@
 // The C++ interface, used as its header's comment shows.
 #include <catch2/catch.hpp>
+#include <cstdlib>
+#include <fstream>
 #include <numeric>
 #include <span>
 #include <type_traits>
@@ -92,6 +94,16 @@ TEST_CASE("spans and operations") {
     } catch (const Error& e) {
       Expect(e.code() == SHUNT_INVALID_ARGUMENT, e.what());
     }
+    try {
+      comm.Group([&] {
+        comm.AllReduce(data.span());
+        throw Wrong("on purpose");
+      });
+      throw std::logic_error("an exception was lost");
+    } catch (const Wrong&) {
+    }
+    comm.Barrier();
+    Expect(data[0] == 12.0f, "a group was submitted whose body had thrown");
     Communicator alone = comm.Split(comm.rank(), 0);
     Expect(alone.world_size() == 1 && !comm.Split(-1, 0), "Split");
   });
@@ -113,6 +125,24 @@ TEST_CASE("errors are thrown with their code and words") {
     } catch (const Error&) {
     }
   });
+}
+
+TEST_CASE("the example of the README runs") {
+  const char* program = std::getenv("SHUNT_EXAMPLE");
+  REQUIRE(program != nullptr);
+  REQUIRE(::setenv("SHUNT_SOCKET", Daemon().socket().c_str(), 1) == 0);
+  TempDir dir;
+  std::vector<Process> ranks;
+  for (int r = 0; r < 3; ++r) {
+    ranks.push_back(Process::Exec({program, std::to_string(r), "3"}, dir / std::to_string(r)));
+  }
+  for (int r = 0; r < 3; ++r) {
+    REQUIRE_NOTHROW(ranks[static_cast<size_t>(r)].Join());
+    std::ifstream file(dir / std::to_string(r));
+    std::string line;
+    std::getline(file, line);
+    CHECK(line == "rank " + std::to_string(r) + ": 3");
+  }
 }
 
 TEST_CASE("objects may be destroyed in any order") {

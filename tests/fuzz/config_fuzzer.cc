@@ -14,7 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (status.ok()) {
     shunt::daemon::CheckConfig(config).IgnoreError();
   } else {
-    SHUNT_CHECK(std::string_view(status.message().data(), status.message().size()).starts_with("fuzz.toml:"));
+    SHUNT_CHECK(std::string_view(status.message().data(), status.message().size())
+                    .starts_with("fuzz.toml:"));
   }
   // The parsers of single values take the same bytes.
   shunt::daemon::ParseSize(text).IgnoreError();

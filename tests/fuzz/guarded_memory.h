@@ -1,10 +1,11 @@
-// Zeroed memory that ends at a page nobody may touch: a step beyond it crashes, whatever compiled the code.
+// Zeroed memory that ends at a page nobody may touch: a step beyond it crashes, whatever compiled
+// the code.
 #pragma once
+
+#include <sys/mman.h>
 
 #include <cstddef>
 #include <span>
-
-#include <sys/mman.h>
 
 #include "runtime/core/check.h"
 

@@ -1,4 +1,5 @@
-// The daemon's end of a ring whose memory a hostile client writes to between all calls: any bytes anywhere.
+// The daemon's end of a ring whose memory a hostile client writes to between all calls: any bytes
+// anywhere.
 #include <cstring>
 #include <deque>
 

@@ -294,7 +294,8 @@ class Communicator {
                  [&](auto* call, shunt_op** op) { return shunt_barrier(get(), call, op); });
   }
 
-  // The blocking calls that `body` makes on this communicator, submitted as one.
+  // The blocking calls that `body` makes on this communicator, submitted as one; none of them if it
+  // throws.
   template <typename Body>
   void Group(Body&& body) {
     Collect(std::forward<Body>(body));
@@ -375,9 +376,9 @@ class Communicator {
     try {
       std::forward<Body>(body)();
     } catch (...) {
-      // Closes the group. What it had collected is dropped only if a call in it was refused, which
-      // is what throws here, unless the body throws by itself: then the calls made so far take
-      // effect.
+      // A call that is refused makes the group submit nothing when it is closed.
+      const shunt_call refused{};
+      (void)shunt_barrier(get(), &refused, nullptr);
       (void)shunt_group_end(get(), nullptr);
       throw;
     }
