@@ -136,7 +136,9 @@ bool Operation::PriorOperationsDone() const {
     const PostBody& post = p == me_ ? body : channel_.post(seq_, p).body;
     if ((post.flags & kPriorComplete) != 0) continue;
     if (channel_.retired(p).sequence.load(std::memory_order_acquire) >= prior) continue;
-    const auto out = static_cast<Place>(channel_.post(prior, p).body.out_place_kind);
+    // Meanwhile all may have retired it, and its slot be written to: then the next look finds them
+    // retired.
+    const auto out = static_cast<Place>(ReadBody(channel_.post(prior, p)).out_place_kind);
     if (!prior_succeeded || (out != Place::kRegion && out != Place::kNone)) return false;
   }
   return true;

@@ -85,6 +85,13 @@ absl::Status Pass::Build(const Board& board, const Channel& channel, uint64_t se
     }
   }
   spec_ = SpecOf(channel.id(), posts_[0]);
+  // Only a hostile member posts one here: its plan is of two participants, whatever the world's
+  // size.
+  if (channel.id() == 0 && (spec_.kind == OpKind::kSend || spec_.kind == OpKind::kRecv)) {
+    return absl::InvalidArgumentError(absl::StrCat(CallText(board, channel.id(), seq, posts_[0]),
+                                                   " on communicator ", NameText(board),
+                                                   " was posted as a collective"));
+  }
   if (absl::Status s = ValidateSpec(spec_, participants_); !s.ok()) return s;
   element_bytes_ = SizeOf(spec_.dtype);
   elements_ = spec_.count;
@@ -102,6 +109,9 @@ absl::Status Pass::Build(const Board& board, const Channel& channel, uint64_t se
     absl::Status s = Locate(board, p, resolver);
     if (!s.ok() && only_output_of < 0) return s;
   }
+  if (only_output_of < 0) {
+    if (absl::Status s = CheckOverlap(board); !s.ok()) return s;
+  }
   if (spec_.redop == Redop::kPremulSum && Reduces(spec_.kind)) {
     scalars_.resize(participants_);
     for (int p = 0; p < participants_; ++p) std::memcpy(scalars_[p].bytes, &posts_[p].scalar, 8);
@@ -117,6 +127,33 @@ absl::Status Pass::Build(const Board& board, const Channel& channel, uint64_t se
         absl::StrCat(CallText(board, channel.id(), seq, posts_[0]),
                      " is too long for memory outside regions: it takes more than ", kFieldMask,
                      " staging windows"));
+  }
+  return absl::OkStatus();
+}
+
+// Callers check their own buffers; what a post says may be anything, and copies between overlapping
+// ranges are undefined. Buffers of different ranks lie in different regions, those of a rank's send
+// to itself may not.
+absl::Status Pass::CheckOverlap(const Board& board) const {
+  for (int i = 0; i < participants_; ++i) {
+    for (int o = 0; o < participants_; ++o) {
+      if (board.RankOf(channel_.id(), i) != board.RankOf(channel_.id(), o)) continue;
+      const Side& in = buffers_[i].in;
+      const Side& out = buffers_[o].out;
+      if (in.bytes == 0 || out.bytes == 0 || in.place != Place::kRegion ||
+          out.place != Place::kRegion)
+        continue;
+      const auto a = reinterpret_cast<uintptr_t>(in.base);
+      const auto b = reinterpret_cast<uintptr_t>(out.base);
+      if (a + in.bytes <= b || b + out.bytes <= a) continue;
+      if (i == o && spec_.kind != OpKind::kAllToAllV &&
+          PlacementOf(spec_, participants_, i, a, b) != Placement::kForbidden) {
+        continue;
+      }
+      return absl::InvalidArgumentError(absl::StrCat(
+          CallText(board, channel_.id(), seq_, posts_[i]), " on communicator ", NameText(board),
+          ": input and output of ", RankText(board, board.RankOf(channel_.id(), i)), " overlap"));
+    }
   }
   return absl::OkStatus();
 }
@@ -152,6 +189,7 @@ absl::Status Pass::Locate(const Board& board, int p, RegionResolver& resolver) {
     side->place = place;
     if (elements == 0) return absl::OkStatus();
     const uint64_t bytes = elements * element_bytes_;
+    side->bytes = bytes;
     switch (place) {
       case Place::kSlot:
         if (spec_.kind != OpKind::kAllToAllV && bytes <= channel_.inline_bytes()) side->base = slot;

@@ -67,12 +67,14 @@ class Pass {
   struct Side {
     std::byte* base = nullptr;
     Place place = Place::kNone;
+    uint64_t bytes = 0;
   };
   struct Buffers {
     Side in, out;
   };
 
   absl::Status Locate(const Board& board, int p, RegionResolver& resolver);
+  absl::Status CheckOverlap(const Board& board) const;
   absl::Status CheckTables(const Board& board) const;
   void CutIntoChunks();
   void ChooseStores(uint64_t step_bytes);
