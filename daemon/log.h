@@ -36,9 +36,6 @@ inline void LogInfo(std::string_view event, std::initializer_list<LogField> fiel
 inline void LogWarn(std::string_view event, std::initializer_list<LogField> fields = {}) {
   Log(LogLevel::kWarn, event, fields);
 }
-inline void LogError(std::string_view event, std::initializer_list<LogField> fields = {}) {
-  Log(LogLevel::kError, event, fields);
-}
 
 // The line without time and level: what Log writes, for tests.
 std::string FormatLogLine(bool json, std::string_view event,

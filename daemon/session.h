@@ -104,7 +104,7 @@ class Session {
   std::unordered_map<uint64_t, Membership> memberships;
   std::unordered_map<uint64_t, std::shared_ptr<Operation>> operations;
 
-  // INVALID_ARGUMENT-free: NOT_FOUND if it is not a member.
+  // NOT_FOUND if it is not a member.
   absl::StatusOr<Membership> FindMembership(uint64_t communicator_id) const;
 
  private:

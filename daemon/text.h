@@ -10,7 +10,6 @@ namespace shunt::daemon {
 
 // Debian's absl::string_view is a type of its own.
 inline absl::string_view AbslView(std::string_view text) { return {text.data(), text.size()}; }
-inline std::string_view StdView(absl::string_view text) { return {text.data(), text.size()}; }
 
 // At most `bytes` bytes of `text`, which is UTF-8, cut between characters.
 inline std::string Utf8Prefix(std::string_view text, size_t bytes) {

@@ -140,7 +140,8 @@ SHUNT_API int shunt_join(shunt_session* session, const shunt_join_options* optio
  * it; a negative colour takes no part and gets *out = NULL. */
 SHUNT_API int shunt_split(shunt_comm* comm, int32_t color, int32_t key, int64_t timeout_ns,
                           shunt_comm** out);
-/* Waits for nothing: operations in flight on other ranks that need this one end with an error. */
+/* Waits for no other rank, only for the daemon's answer. Other ranks' calls that need one of this
+ * rank end with UNAVAILABLE; what they do among themselves goes on. */
 SHUNT_API void shunt_leave(shunt_comm* comm);
 /* Ends every operation in flight on every rank with ABORTED and `reason`; the communicator takes no
  * more work until it is joined again. */
@@ -151,9 +152,11 @@ SHUNT_API int32_t shunt_world_size(const shunt_comm* comm);
 /* ---- Collectives --------------------------------------------------------------------------------
  *
  * Counts are in elements. With `op` NULL the call blocks until this rank's result is there;
- * otherwise it returns at once with a handle, and the buffers belong to the operation until the
- * handle is done. Contributions are combined in rank order: the same inputs give the same bits on
- * every run. In place means NCCL's placement: out == in (all_reduce, reduce, broadcast); in == out
+ * otherwise it returns with a handle, at once unless the rank has 32 collectives (4 sends or
+ * receives with one peer) in flight: then it waits for the oldest, and its deadline gives
+ * RESOURCE_EXHAUSTED. The buffers belong to the operation until the handle is done. Contributions
+ * are combined in rank order: the same inputs give the same bits on every run. In place means
+ * NCCL's placement: out == in (all_reduce, reduce, broadcast); in == out
  * + rank * count (all_gather; gather at the root with the root's rank); out == in + rank * count
  * (reduce_scatter; scatter at the root). all_to_all cannot run in place. Other overlaps are
  * refused.

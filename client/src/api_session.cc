@@ -80,8 +80,6 @@ absl::StatusOr<shunt::client::Communicator::Options> JoinOptions(const shunt_joi
   auto default_timeout =
       Timeout("shunt_join_options.default_timeout_ns", o.default_timeout_ns, kDefaultTimeoutNs);
   if (!default_timeout.ok()) return default_timeout.status();
-  // World size and rank: the daemon's answer is as clear, and the limit is its own. But a board is
-  // measured here.
   if (o.world_size < 1 || o.world_size > shunt::board::kMaxLocalRanks) {
     return absl::InvalidArgumentError(absl::StrCat("world size ", o.world_size, ", expected 1 to ",
                                                    shunt::board::kMaxLocalRanks));

@@ -11,8 +11,7 @@
 namespace shunt::client {
 
 // Copies what both sides know. A newer program's further fields must be zero: it asks for nothing
-// that this library does not have. `Struct`'s first fields, of kFirstBytes, exist since the first
-// version.
+// that this library does not have. A shorter struct is refused: no version before this one had one.
 template <typename Struct>
 absl::Status ReadOptions(const char* name, const Struct* given, Struct* out) {
   *out = Struct{};

@@ -7,7 +7,7 @@
 //   channel 0  the collectives: all ranks take part, one sequence
 //   channel 1… an ordered pair of ranks each (send → receive), two participants, one sequence each
 //
-//   a channel  slots (a ring of kSlots operations):
+//   a channel  slots (a ring of operations: 32 collectives, 4 of a pair):
 //     fate       one line: outcome of the operation, chunks done
 //     lanes      one line each: next chunk to claim
 //     posts      one line a participant: the call's signature and where its data lies
@@ -34,7 +34,7 @@ inline constexpr int kMaxLanes = 8;
 inline constexpr size_t kFailureTextBytes = 1536;
 // Payload that travels in the post's own cache line.
 inline constexpr size_t kLineInlineBytes = 32;
-// Payload that travels in a slot of the board; above it ranks read each other's regions.
+// Payload that may travel in a slot of the board; member.cc says when a call on regions skips it.
 inline constexpr size_t kCollectiveInlineBytes = 16384;
 inline constexpr size_t kPairInlineBytes = 2048;
 // One window of a staging copy, input or output. A rank may have a staged operation in the works on
@@ -79,7 +79,7 @@ struct Header {
   uint32_t pad;
   uint64_t communicator_id;
   uint64_t epoch;
-  char name[128];  // for messages
+  char name[136];  // up to 128 bytes, terminated; for messages
   Failure failure;
 };
 

@@ -187,9 +187,10 @@ absl::Status Member::Impl::Post(Operation& op, ChannelState& state, bool async) 
     const uint64_t slots = static_cast<uint64_t>(state.channel.slots());
     if (AllRetiredUpTo(state, seq, slots)) break;
     if (NowNs() > op.call().deadline_ns) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("communicator ", NameText(board), ": more than ", slots,
-                       " operations in flight, and the oldest did not end before the deadline"));
+      return absl::ResourceExhaustedError(
+          absl::StrCat("communicator ", NameText(board), ": ", slots,
+                       " operations in flight, the most that a rank may have, and the oldest did "
+                       "not end before the deadline"));
     }
     lock.unlock();
     DriveOthers();

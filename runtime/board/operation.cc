@@ -196,10 +196,7 @@ Operation::Step Operation::Running(MemberHost& host, uint32_t max_chunks) {
         pass_->Work(first_lane, pass_->staged() ? std::min(max_chunks, kStagedChunks) : max_chunks);
     working.store(0, std::memory_order_release);
     if (pass_->AllDone()) {
-      std::atomic<uint64_t>& word = channel_.fate(seq_).outcome;
-      uint64_t seen = word.load(std::memory_order_acquire);
-      if (seen >> 2 != seq_ &&
-          word.compare_exchange_strong(seen, seq_ << 2 | kSucceeded, std::memory_order_seq_cst)) {
+      if (Settle(channel_, seq_, kSucceeded)) {
         // Another thread of this rank may wait with the channel's next operation.
         RingChannel(board_, channel_, -1);
         if (AnyServed()) (void)host.Notify(channel_.id(), seq_, false, 0);
@@ -249,13 +246,8 @@ bool Operation::DecideFailed() {
     if (scan_.Check(channel_, seq_, me_, body) != Arrival::kComplete) return true;
     if (!scan_.off_board() && !ArrivalScan::OffBoard(body)) return false;
   }
-  std::atomic<uint64_t>& word = channel_.fate(seq_).outcome;
-  uint64_t seen = word.load(std::memory_order_acquire);
-  while (seen >> 2 != seq_) {
-    if (word.compare_exchange_weak(seen, seq_ << 2 | kFailed, std::memory_order_seq_cst))
-      return true;
-  }
-  return (seen & 3) == kFailed;
+  // A word that tells of another operation is nonsense by some rank: no reason to wait for ever.
+  return Settle(channel_, seq_, kFailed) || OutcomeSeen() != kSucceeded;
 }
 
 Operation::Step Operation::Fail(FailureReason reason, int rank, std::string_view text) {

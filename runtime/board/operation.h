@@ -61,7 +61,6 @@ class Operation {
       nullptr;  // set if the input is kStaged; the channel's operations use it in turn
   bool owner_driven = false;  // only the thread that runs it may drive it
   int64_t started_ns = 0;
-  std::shared_ptr<Operation> keep_alive;  // of an asynchronous one while it is in flight
 
  private:
   Step Arriving(MemberHost& host);

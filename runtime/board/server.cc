@@ -22,17 +22,6 @@ uint64_t OutcomeOf(const Channel& channel, uint64_t seq) {
   return word >> 2 == seq ? word & 3 : 0;
 }
 
-// True if this call decided the outcome.
-bool Settle(const Channel& channel, uint64_t seq, Outcome outcome) {
-  std::atomic<uint64_t>& word = channel.fate(seq).outcome;
-  uint64_t seen = word.load(std::memory_order_acquire);
-  while (seen >> 2 < seq) {
-    if (word.compare_exchange_weak(seen, seq << 2 | outcome, std::memory_order_seq_cst))
-      return true;
-  }
-  return false;
-}
-
 Service AsService(uint64_t outcome) {
   if (outcome == kSucceeded) return Service::kSucceeded;
   return outcome == kFailed ? Service::kFailed : Service::kPending;

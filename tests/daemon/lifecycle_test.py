@@ -209,7 +209,9 @@ class Idle(DaemonTest):
             session.send_join("idle", i, 4)
         for session in sessions:
             os.close(session.receive()[1][0])
-        time.sleep(0.2)  # what the joins woke goes back to sleep
+        # What the joins woke goes back to sleep: twice the same reading, a poll's pause apart.
+        readings = [0]
+        wait_until(lambda: readings.append(self.shuntd.cpu_ns()) or readings[-1] == readings[-2])
         before = self.shuntd.cpu_ns()
         seconds = float(os.environ.get("SHUNT_IDLE_SECONDS", "3"))
         time.sleep(seconds)  # the measured interval itself
