@@ -24,7 +24,7 @@ absl::Status Invalid(OpKind kind, const Args&... args) {
 }
 
 // What the proto's numbers say, checked; the enums' numbers are those of runtime/core/types.h.
-absl::StatusOr<CollectiveSpec> SpecOf(const v1::SubmitRequest& request, int rank, int world) {
+absl::StatusOr<CollectiveSpec> SpecOf(const v1::SubmitRequest& request, int world) {
   CollectiveSpec spec{};
   if (request.kind() < 0 || request.kind() >= kOpKindCount) {
     return absl::InvalidArgumentError(absl::StrCat("unknown operation ",
@@ -45,9 +45,8 @@ absl::StatusOr<CollectiveSpec> SpecOf(const v1::SubmitRequest& request, int rank
   spec.root = HasRoot(spec.kind) ? request.root() : 0;
   spec.count = request.count();
   const bool pair = spec.kind == OpKind::kSend || spec.kind == OpKind::kRecv;
-  if (pair && (request.root() < 0 || request.root() >= world || request.root() == rank)) {
-    return Invalid(spec.kind, "peer ", request.root(), " of rank ", rank,
-                   ", expected another rank from 0 to ", world - 1);
+  if (pair && (request.root() < 0 || request.root() >= world)) {
+    return Invalid(spec.kind, "peer ", request.root(), ", expected a rank from 0 to ", world - 1);
   }
   SHUNT_RETURN_IF_ERROR(ValidateSpec(spec, pair ? 2 : world));
   return spec;
@@ -116,7 +115,7 @@ absl::StatusOr<v1::SubmitResponse> Services::Submit(const SessionPtr& session,
   const int world = membership.communicator->world();
   const int rank = membership.rank;
   board::Call call;
-  SHUNT_ASSIGN_OR_RETURN(call.spec, SpecOf(request, rank, world));
+  SHUNT_ASSIGN_OR_RETURN(call.spec, SpecOf(request, world));
   const OpKind kind = call.spec.kind;
   const bool pair = kind == OpKind::kSend || kind == OpKind::kRecv;
   if (pair) call.peer = request.root();

@@ -175,6 +175,10 @@ void Communicator::AddLocked(uint32_t channel, uint64_t seq, Asker asker) {
 
 void Communicator::Kick(uint32_t channel) {
   std::lock_guard lock(mutex_);
+  if (server_.failed()) {
+    ScheduleAllLocked();
+    return;
+  }
   const auto it = queues_.find(channel);
   if (it != queues_.end()) ScheduleLocked(channel, it->second);
 }
@@ -212,7 +216,7 @@ absl::Status Communicator::PostFor(int rank, const board::Call& call, board::Reg
         absl::StrCat("rank ", rank, " has left communicator ", id_));
   }
   const uint32_t channel = server_.ChannelOf(rank, call);
-  uint64_t& last = posted_[{rank, channel}];
+  uint64_t& last = posted_[{channel, board::Server::ParticipantOf(rank, call)}];
   {
     PinScope pins;
     SHUNT_RETURN_IF_ERROR(server_.PostFor(rank, call, in, out, last + 1).status());

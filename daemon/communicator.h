@@ -94,7 +94,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // on the session's ring.
   void Serve(int rank, std::shared_ptr<Session> session, uint64_t ring_token, uint32_t channel,
              uint64_t seq, int64_t deadline_ns);
-  // News of an operation on the channel.
+  // News of an operation on the channel; of all of them, if the communicator has failed.
   void Kick(uint32_t channel);
   // Signals `eventfd` (CheckEventFd passed) when (channel, seq) has ended for `rank`; at once if
   // the daemon knows of no such operation.
@@ -161,8 +161,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   std::vector<Member> members_;
   int gone_ = 0;
   std::unordered_map<uint32_t, ChannelQueue> queues_;
-  // Sequences of ranks whose calls the daemon posts: (rank, channel) → the last one.
-  std::map<std::pair<int, uint32_t>, uint64_t> posted_;
+  // Of participants whose calls the daemon posts: (channel, participant) → the last sequence.
+  std::map<std::pair<uint32_t, int>, uint64_t> posted_;
   EventLoop::TimerId timer_ = 0;
   int64_t timer_ns_ = kNeverNs;
 };

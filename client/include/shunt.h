@@ -8,9 +8,12 @@
  * the words of the calling thread's last failure: which rank, which call, which value, what was
  * expected.
  *
- * Threads. Sessions and communicators may be used from several threads at once; calls on one
- * communicator take effect in the order in which they were made. A handle (shunt_op) belongs to one
- * thread at a time.
+ * Threads. Sessions and communicators may be used from several threads at once. A handle (shunt_op)
+ * belongs to one thread at a time.
+ *
+ * Order. Collectives of one communicator take effect in the order in which they were made, and so
+ * do the sends and receives of one pair of ranks in one direction. Nothing but waiting orders a
+ * collective against sends and receives, or the calls of two communicators.
  *
  * fork(). A child made by fork() must not use the parent's sessions: its calls get
  * SHUNT_FAILED_PRECONDITION. It never keeps the parent's session alive and may open its own.

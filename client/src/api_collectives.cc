@@ -47,7 +47,8 @@ int SubmitElsewhere(shunt_comm* comm, Group* group, board::Call& call, int64_t t
   }
   call.deadline_ns = DeadlineNs(timeout_ns);
   auto handle = std::make_unique<shunt_op>(comm->impl);
-  if (absl::Status started = handle->impl.Start(call); !started.ok()) return Fail(started);
+  if (absl::Status started = handle->impl.Start(call, /*served=*/true); !started.ok())
+    return Fail(started);
   *op = handle.release();
   return SHUNT_OK;
 }

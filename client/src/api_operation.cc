@@ -54,7 +54,8 @@ int shunt_group_end(shunt_comm* comm, shunt_op** op) {
     for (const auto& entry : group->entries()) {
       shunt::board::Call call = entry.call;
       call.deadline_ns = shunt::client::DeadlineNs(entry.timeout_ns);
-      started = handle->impl.Start(call);
+      // Without a handle this thread sees the group through itself.
+      started = handle->impl.Start(call, /*served=*/op != nullptr);
       if (!started.ok()) break;
     }
     if (started.ok() && op != nullptr) {

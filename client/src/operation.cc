@@ -16,9 +16,9 @@ AsyncOperation::~AsyncOperation() {
   Wait(kNeverNs);
 }
 
-absl::Status AsyncOperation::Start(const board::Call& call) {
+absl::Status AsyncOperation::Start(const board::Call& call, bool served) {
   communicator_->BeginOperation();
-  auto operation = communicator_->member().Start(call);
+  auto operation = communicator_->member().Start(call, served);
   if (!operation.ok()) {
     communicator_->EndOperation();
     return operation.status();

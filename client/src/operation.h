@@ -23,7 +23,7 @@ class AsyncOperation {
   AsyncOperation& operator=(const AsyncOperation&) = delete;
 
   // Posts one more call. A failure leaves the ones before it in flight.
-  absl::Status Start(const board::Call& call);
+  absl::Status Start(const board::Call& call, bool served);
   // True when all have ended; outcome() is then set. Never blocks.
   bool Poll();
   // The same, after waiting until `deadline_ns` (CLOCK_MONOTONIC) at most.

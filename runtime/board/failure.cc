@@ -14,11 +14,29 @@ namespace {
 constexpr uint32_t kWriting = 1;
 constexpr uint32_t kReadable = 2;
 
+// Bytes of a well-formed UTF-8 character at `text` (RFC 3629, section 4); 0 if there is none.
+size_t CharacterBytes(const unsigned char* text, size_t size) {
+  const unsigned char lead = text[0];
+  if (lead < 0x80) return 1;
+  const size_t bytes = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc2 || lead > 0xf4 || bytes > size) return 0;
+  for (size_t i = 1; i < bytes; ++i) {
+    if ((text[i] & 0xc0) != 0x80) return 0;
+  }
+  // Overlong forms, surrogates, and what lies beyond the last code point.
+  if ((lead == 0xe0 && text[1] < 0xa0) || (lead == 0xed && text[1] > 0x9f)) return 0;
+  if ((lead == 0xf0 && text[1] < 0x90) || (lead == 0xf4 && text[1] > 0x8f)) return 0;
+  return bytes;
+}
+
+// What a member wrote, as text that logs, gRPC and terminals bear: '?' for all else.
 std::string Printable(const char* text, size_t size) {
   std::string out(text, size);
-  for (char& c : out) {
-    const auto u = static_cast<unsigned char>(c);
-    if (u < 0x20 || u == 0x7f) c = '?';
+  for (size_t i = 0; i < size;) {
+    const auto* at = reinterpret_cast<const unsigned char*>(out.data()) + i;
+    const size_t bytes = CharacterBytes(at, size - i);
+    if (bytes == 0 || *at < 0x20 || *at == 0x7f) out[i] = '?';
+    i += std::max<size_t>(bytes, 1);
   }
   return out;
 }

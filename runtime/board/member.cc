@@ -64,14 +64,15 @@ struct Member::Impl {
 
   ChannelState& StateOf(const Call& call, int* participant);
   bool AllRetiredUpTo(ChannelState& state, uint64_t seq, uint64_t distance);
-  absl::Status ChoosePlaces(ChannelState& state, Operation& op, bool async);
+  absl::Status ChoosePlaces(ChannelState& state, Operation& op, bool served);
   absl::Status ChooseSide(MemberHost::Staging& staging, const Channel& channel, const void* buffer,
                           uint64_t bytes, bool slot_allowed, uint8_t* place, uint64_t* region,
                           uint64_t* offset);
-  absl::Status Post(Operation& op, ChannelState& state, bool async);
+  absl::Status Post(Operation& op, ChannelState& state, bool served);
   void Retire(Operation& op, ChannelState& state);
   bool DriveOthers();
   bool WaitFor(Operation& op, int64_t give_up_ns);
+  void FailIfDaemonGone();
   void RetireEnded();
   ChannelState& StateOf(const Operation& op);
 
@@ -144,7 +145,7 @@ absl::Status Member::Impl::ChooseSide(MemberHost::Staging& staging, const Channe
 }
 
 // Whether small payloads may use the board's slots, and where the buffers lie otherwise.
-absl::Status Member::Impl::ChoosePlaces(ChannelState& state, Operation& op, bool async) {
+absl::Status Member::Impl::ChoosePlaces(ChannelState& state, Operation& op, bool served) {
   const Call& call = op.call();
   PostBody& body = op.body;
   FillSignature(call, &body);
@@ -165,7 +166,7 @@ absl::Status Member::Impl::ChoosePlaces(ChannelState& state, Operation& op, bool
   // The slots' payloads are two: a rank that has started its calls and computes may not have given
   // the last one back.
   const bool slot = small && state.in_flight.empty() && AllRetiredUpTo(state, state.next_seq, 2) &&
-                    ((!async && most <= kRegionSlotBytes) ||
+                    ((!served && most <= kRegionSlotBytes) ||
                      !(on_region(call.in, in_bytes) && on_region(call.out, out_bytes)));
   if (absl::Status s = ChooseSide(state.staging_in, state.channel, call.in, in_bytes, slot,
                                   &body.in_place_kind, &body.ref.in_region, &body.ref.in_offset);
@@ -177,34 +178,44 @@ absl::Status Member::Impl::ChoosePlaces(ChannelState& state, Operation& op, bool
                     &body.out_place_kind, &body.ref.out_region, &body.ref.out_offset);
 }
 
-absl::Status Member::Impl::Post(Operation& op, ChannelState& state, bool async) {
+absl::Status Member::Impl::Post(Operation& op, ChannelState& state, bool served) {
   std::unique_lock<std::mutex> lock(mu);
+  int64_t daemon_seen = 0;
   // A slot's record is free once all have retired its last operation.
   while (true) {
-    if (HasFailed(board)) return DeadCommunicator(board);
+    if (HasFailed(board)) {
+      // What ends the wait is the failure itself, not one of before the call.
+      return daemon_seen == 0 ? DeadCommunicator(board) : AwaitFailure(board);
+    }
     RetireEnded();
     const uint64_t seq = state.next_seq;
     const uint64_t slots = static_cast<uint64_t>(state.channel.slots());
     if (AllRetiredUpTo(state, seq, slots)) break;
-    if (NowNs() > op.call().deadline_ns) {
+    const int64_t now = NowNs();
+    if (now > op.call().deadline_ns) {
       return absl::ResourceExhaustedError(
           absl::StrCat("communicator ", NameText(board), ": ", slots,
                        " operations in flight, the most that a rank may have, and the oldest did "
                        "not end before the deadline"));
     }
     lock.unlock();
+    if (daemon_seen == 0) daemon_seen = now;
+    if (now - daemon_seen >= kDaemonCheckNs) {
+      FailIfDaemonGone();
+      daemon_seen = now;
+    }
     DriveOthers();
     Sleep(board, rank, PrepareToSleep(board, rank), kRoomCheckNs);
     lock.lock();
   }
-  if (absl::Status s = ChoosePlaces(state, op, async); !s.ok()) return s;
+  if (absl::Status s = ChoosePlaces(state, op, served); !s.ok()) return s;
   const auto on_region = [](uint8_t place) {
     return place == static_cast<uint8_t>(Place::kRegion) ||
            place == static_cast<uint8_t>(Place::kNone);
   };
   uint8_t flags = state.in_flight.empty() ? kPriorComplete : 0;
   const uint64_t seq = state.next_seq;
-  if (async && on_region(op.body.in_place_kind) && on_region(op.body.out_place_kind)) {
+  if (served && on_region(op.body.in_place_kind) && on_region(op.body.out_place_kind)) {
     flags |= kServed;
     if (absl::Status s = host->Notify(state.channel.id(), seq, true, op.call().deadline_ns);
         !s.ok())
@@ -332,12 +343,15 @@ bool Member::Impl::WaitFor(Operation& op, int64_t give_up_ns) {
     Sleep(board, rank, ticket,
           std::min({kDaemonCheckNs, std::max<int64_t>(1, deadline - now),
                     std::max<int64_t>(1, give_up_ns - now)}));
-    if (NowNs() - now >= kDaemonCheckNs && host->DaemonGone()) {
-      RecordFailure(board, FailureReason::kDaemonGone, -1,
-                    absl::StrCat("communicator ", NameText(board),
-                                 ": the daemon is gone; start shuntd and open a new session"));
-    }
+    if (NowNs() - now >= kDaemonCheckNs) FailIfDaemonGone();
   }
+}
+
+void Member::Impl::FailIfDaemonGone() {
+  if (!host->DaemonGone()) return;
+  RecordFailure(board, FailureReason::kDaemonGone, -1,
+                absl::StrCat("communicator ", NameText(board),
+                             ": the daemon is gone; start shuntd and open a new session"));
 }
 
 Member::Member(Board board, int rank, MemberHost* host, MemberOptions options)
@@ -366,7 +380,7 @@ absl::Status Member::Run(const Call& call) {
   return op.outcome();
 }
 
-absl::StatusOr<std::shared_ptr<Operation>> Member::Start(const Call& call) {
+absl::StatusOr<std::shared_ptr<Operation>> Member::Start(const Call& call, bool served) {
   Impl& m = *impl_;
   int participant;
   ChannelState* state;
@@ -376,7 +390,7 @@ absl::StatusOr<std::shared_ptr<Operation>> Member::Start(const Call& call) {
   }
   auto op = std::make_shared<Operation>(m.board, m.rank, call, state->channel, participant);
   op->started_ns = NowNs();
-  if (absl::Status s = m.Post(*op, *state, true); !s.ok()) return s;
+  if (absl::Status s = m.Post(*op, *state, served); !s.ok()) return s;
   {
     std::lock_guard<std::mutex> lock(m.mu);
     m.async.push_back(op);
@@ -440,6 +454,7 @@ void Member::Abort(std::string_view reason) {
                 absl::StrCat("communicator ", NameText(board), " was aborted by ",
                              RankText(board, impl_->rank), ": ",
                              absl::string_view(reason.data(), reason.size())));
+  (void)impl_->host->Notify(0, 0, false, 0);
 }
 
 }  // namespace shunt::board

@@ -91,9 +91,9 @@ class Member {
   // Blocks until the call's outcome is decided and this rank's output is written.
   absl::Status Run(const Call& call);
 
-  // Posts and returns. Where buffers are in regions, the daemon sees it through; else it moves in
-  // Poll/Wait.
-  absl::StatusOr<std::shared_ptr<Operation>> Start(const Call& call);
+  // Posts and returns. `served`: the daemon sees it through where its buffers are in regions; else
+  // it moves in Poll and Wait only.
+  absl::StatusOr<std::shared_ptr<Operation>> Start(const Call& call, bool served = true);
   // True when it has ended; *outcome is then its status. Makes progress, never blocks.
   bool Poll(Operation& op, absl::Status* outcome);
   // True when ended before `deadline_ns` (CLOCK_MONOTONIC).

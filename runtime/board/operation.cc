@@ -67,14 +67,15 @@ Operation::Step Operation::Arriving(MemberHost& host) {
       if (!HasFailed(board_)) {
         const int rank = board_.RankOf(channel_.id(), scan_.missing());
         if (!Gone(board_, rank)) return Step::kStalled;
-        return Fail(FailureReason::kRankLeft, rank, LeftText(board_, channel_, seq_, body, rank));
+        return Fail(host, FailureReason::kRankLeft, rank,
+                    LeftText(board_, channel_, seq_, body, rank));
       }
       // The communicator is dead; so is this operation, unless the others have come meanwhile.
       return SealAbsent(channel_, seq_) ? Failed(FailureStatus(board_)) : Step::kMoved;
     case Arrival::kSealed:
       return Failed(AwaitFailure(board_));
     case Arrival::kMismatch:
-      return Fail(FailureReason::kMismatch, -1,
+      return Fail(host, FailureReason::kMismatch, -1,
                   MismatchText(board_, channel_, seq_, me_, body, scan_.culprit()));
     case Arrival::kComplete:
       break;
@@ -162,7 +163,7 @@ Operation::Step Operation::Ready(MemberHost& host) {
     if (!DecideFailed()) return Step::kMoved;
     const auto reason =
         absl::IsFailedPrecondition(s) ? FailureReason::kMismatch : FailureReason::kBadMemory;
-    return Fail(reason, -1, std::string_view(s.message().data(), s.message().size()));
+    return Fail(host, reason, -1, std::string_view(s.message().data(), s.message().size()));
   }
   phase_ = Phase::kRunning;
   return Step::kMoved;
@@ -250,9 +251,11 @@ bool Operation::DecideFailed() {
   return Settle(channel_, seq_, kFailed) || OutcomeSeen() != kSucceeded;
 }
 
-Operation::Step Operation::Fail(FailureReason reason, int rank, std::string_view text) {
+Operation::Step Operation::Fail(MemberHost& host, FailureReason reason, int rank,
+                                std::string_view text) {
   if (!DecideFailed()) return Step::kMoved;
   RecordFailure(board_, reason, rank, text);
+  (void)host.Notify(channel_.id(), seq_, false, 0);
   return Failed(FailureStatus(board_));
 }
 
@@ -268,15 +271,15 @@ Operation::Step Operation::Expire(MemberHost& host) {
   const int64_t waited = NowNs() - started_ns;
   const int mismatch = FindMismatch(channel_, seq_, me_, body);
   if (mismatch >= 0)
-    return Fail(FailureReason::kMismatch, -1,
+    return Fail(host, FailureReason::kMismatch, -1,
                 MismatchText(board_, channel_, seq_, me_, body, mismatch));
   int culprit = -1;
   if (SealAbsent(channel_, seq_)) {
     const std::string text = AbsentText(board_, channel_, seq_, me_, body, waited, &culprit);
-    return Fail(FailureReason::kAbsent, culprit, text);
+    return Fail(host, FailureReason::kAbsent, culprit, text);
   }
   const std::string text = StuckText(board_, channel_, seq_, me_, body, waited, &culprit);
-  return Fail(FailureReason::kStuck, culprit, text);
+  return Fail(host, FailureReason::kStuck, culprit, text);
 }
 
 Operation::Step Operation::Succeed() {

@@ -33,7 +33,8 @@ class Operation {
   // The deadline has passed: ends the operation, unless it has just succeeded.
   Step Expire(MemberHost& host);
   // The operation can't go on; `text` goes into the failure record unless there is one.
-  Step Fail(FailureReason reason, int rank, std::string_view text);
+  // The daemon hears of it: it may be seeing other operations of the communicator through.
+  Step Fail(MemberHost& host, FailureReason reason, int rank, std::string_view text);
 
   // Writes the post (its places are chosen) and publishes it; false if the operation has failed
   // before.

@@ -71,8 +71,17 @@ std::string CallOf(const Board& board, const Channel& channel, uint64_t seq, int
                       " on communicator ", NameText(board));
 }
 
-int ParticipantOf(const Board& board, uint32_t channel, int rank) {
-  return channel == 0 ? rank : (board.RankOf(channel, 0) == rank ? 0 : 1);
+// The participant that waits for `rank`; of the two of a rank that sends to itself, one that has
+// posted.
+int WaiterOf(const Board& board, const Channel& channel, uint64_t seq, int rank) {
+  if (channel.id() == 0) return rank;
+  const bool sends = board.RankOf(channel.id(), 0) == rank;
+  const bool receives = board.RankOf(channel.id(), 1) == rank;
+  if (sends && receives) {
+    const uint64_t word = channel.post(seq, 0).word.load(std::memory_order_acquire);
+    return word == PostedWord(seq) ? 0 : 1;
+  }
+  return sends ? 0 : 1;
 }
 
 }  // namespace
@@ -83,12 +92,17 @@ uint32_t Server::ChannelOf(int rank, const Call& call) const {
   return 0;
 }
 
+int Server::ParticipantOf(int rank, const Call& call) {
+  if (call.spec.kind == OpKind::kSend) return 0;
+  return call.spec.kind == OpKind::kRecv ? 1 : rank;
+}
+
 absl::StatusOr<Server::Ticket> Server::PostFor(int rank, const Call& call, RegionRef in,
                                                RegionRef out, uint64_t seq) {
   if (HasFailed(board_)) return DeadCommunicator(board_, AwaitRecord());
   const uint32_t id = ChannelOf(rank, call);
   const Channel channel = board_.channel(id);
-  const int me = id == 0 ? rank : (call.spec.kind == OpKind::kSend ? 0 : 1);
+  const int me = ParticipantOf(rank, call);
   if (seq > static_cast<uint64_t>(channel.slots()) && AllRetired(channel) < seq - channel.slots()) {
     return absl::ResourceExhaustedError(
         absl::StrCat("communicator ", NameText(board_), ": ", channel.slots(),
@@ -217,7 +231,7 @@ Service Server::Expire(uint32_t id, uint64_t seq, int rank) {
   const Service now = Serve(id, seq);
   if (now != Service::kPending) return now;
   const Channel channel = board_.channel(id);
-  const int me = ParticipantOf(board_, id, rank);
+  const int me = WaiterOf(board_, channel, seq, rank);
   if (SealAbsent(channel, seq)) {
     const PostBody mine = ReadBody(channel.post(seq, me));
     if (const int differs = FindMismatch(channel, seq, me, mine); differs >= 0) {

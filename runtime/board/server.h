@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "runtime/board/failure.h"
 #include "runtime/board/layout.h"
 #include "runtime/board/member.h"
 
@@ -32,6 +33,8 @@ class Server {
                                  uint64_t seq);
   // The channel that a call of `rank` uses.
   uint32_t ChannelOf(int rank, const Call& call) const;
+  // Its place there: a rank that sends to itself has two.
+  static int ParticipantOf(int rank, const Call& call);
 
   // Does what can be done now for one operation: nothing until all ranks have posted, then chunks.
   // `rank` is one that asked. Call again after a notification, and for (channel, seq + 1) when this
@@ -48,6 +51,7 @@ class Server {
   void RankGone(int rank, bool died);
   void Abort(int rank, std::string_view reason);
 
+  bool failed() const { return HasFailed(board_); }
   // Status of the failed communicator, OK if it has not failed. Waits at most 50 ms in all for a
   // record that somebody began to write.
   absl::Status FailureStatus() const;

@@ -39,6 +39,24 @@ std::vector<absl::Status> CallAll(World& world,
 }
 
 TEST_CASE(
+    "a reason that is no UTF-8 text is told with a question mark for each byte that is wrong") {
+  const auto [written, told] = GENERATE(table<std::string, std::string>({
+      {"Verlust \xc3\xbc, \xe2\x88\x9e, \xf0\x9f\x94\xa5",
+       "Verlust \xc3\xbc, \xe2\x88\x9e, \xf0\x9f\x94\xa5"},
+      {"line\nbell\x07", "line?bell?"},
+      {"cut \xe2\x88", "cut ??"},
+      {"alone \x80", "alone ?"},
+      {"overlong \xc0\xaf \xe0\x80\xaf", "overlong ?? ???"},
+      {"surrogate \xed\xa0\x80", "surrogate ???"},
+      {"too far \xf4\x90\x80\x80", "too far ????"},
+  }));
+  World world({.ranks = 1});
+  world.member(0).Abort(written);
+  const absl::Status told_status = board::FailureStatus(world.board());
+  CHECK_THAT(std::string(told_status.message()), Catch::Matchers::EndsWith(": " + told));
+}
+
+TEST_CASE(
     "a rank that never calls is named with its last call, to all who wait and to those who come "
     "later") {
   const uint64_t count = GENERATE(2, 100000);

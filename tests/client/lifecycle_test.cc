@@ -381,6 +381,32 @@ TEST_CASE("the descriptor of an operation that has ended is readable, that of a 
   }));
 }
 
+TEST_CASE("a failure that a rank finds makes the descriptors of other calls readable") {
+  Meeting meeting(3);
+  REQUIRE_NOTHROW(RunRanks(Daemon(), 3, [&](const Rank& rank) {
+    auto* data = Allocate<int32_t>(rank.session, 30000);
+    shunt_op* op = nullptr;
+    int fd = -1;
+    if (rank.rank == 0) {
+      ExpectOk(shunt_recv(rank.comm, data, 30000, SHUNT_INT32, 1, nullptr, &op));
+      ExpectOk(shunt_op_fd(op, &fd));
+    }
+    meeting.Wait();
+    if (rank.rank == 1) {
+      ExpectCode(shunt_send(rank.comm, data, 8, SHUNT_INT32, 2, nullptr, nullptr),
+                 SHUNT_FAILED_PRECONDITION, {"count 8", "count 9"});
+    } else if (rank.rank == 2) {
+      ExpectCode(shunt_recv(rank.comm, data, 9, SHUNT_INT32, 1, nullptr, nullptr),
+                 SHUNT_FAILED_PRECONDITION, {"count 8", "count 9"});
+    } else {
+      Expect(Readable(fd, 20s), "never readable");
+      ExpectCode(shunt_op_wait(op, 0), SHUNT_FAILED_PRECONDITION, {"count 8", "count 9"});
+      shunt_op_release(op);
+    }
+    meeting.Wait();
+  }));
+}
+
 TEST_CASE("an operation on memory outside regions has no descriptor") {
   REQUIRE_NOTHROW(RunRanks(Daemon(), 2, [](const Rank& rank) {
     std::vector<int32_t> heap(30000, 1);

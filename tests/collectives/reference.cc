@@ -30,24 +30,33 @@ Format FormatOf(DataType type) {
 
 // All magnitudes in order, code by code; the entry after the largest finite one is what it would be
 // if the exponent went on, so that rounding to infinity needs no special case.
-const std::vector<double>& Magnitudes(DataType type) {
-  static std::map<DataType, std::vector<double>> tables;
-  std::vector<double>& table = tables[type];
-  if (table.empty()) {
-    const Format f = FormatOf(type);
-    const int bias = (1 << (f.exponent_bits - 1)) - 1;
-    const uint32_t special =
-        f.has_infinity ? ((1u << f.exponent_bits) - 1) << f.mantissa_bits : f.quiet_nan;
-    for (uint32_t code = 0; code <= special; ++code) {
-      const uint32_t exponent = code >> f.mantissa_bits;
-      const double mantissa = code & ((1u << f.mantissa_bits) - 1);
-      const double one = 1u << f.mantissa_bits;
-      table.push_back(exponent == 0
-                          ? std::ldexp(mantissa / one, 1 - bias)
-                          : std::ldexp(1 + mantissa / one, static_cast<int>(exponent) - bias));
-    }
+std::vector<double> MakeMagnitudes(DataType type) {
+  const Format f = FormatOf(type);
+  const int bias = (1 << (f.exponent_bits - 1)) - 1;
+  const uint32_t special =
+      f.has_infinity ? ((1u << f.exponent_bits) - 1) << f.mantissa_bits : f.quiet_nan;
+  std::vector<double> table;
+  for (uint32_t code = 0; code <= special; ++code) {
+    const uint32_t exponent = code >> f.mantissa_bits;
+    const double mantissa = code & ((1u << f.mantissa_bits) - 1);
+    const double one = 1u << f.mantissa_bits;
+    table.push_back(exponent == 0
+                        ? std::ldexp(mantissa / one, 1 - bias)
+                        : std::ldexp(1 + mantissa / one, static_cast<int>(exponent) - bias));
   }
   return table;
+}
+
+const std::vector<double>& Magnitudes(DataType type) {
+  static const std::map<DataType, std::vector<double>> tables = [] {
+    std::map<DataType, std::vector<double>> made;
+    for (const DataType t :
+         {DataType::kFloat16, DataType::kBfloat16, DataType::kFloat8E4M3, DataType::kFloat8E5M2}) {
+      made.emplace(t, MakeMagnitudes(t));
+    }
+    return made;
+  }();
+  return tables.at(type);
 }
 
 template <class T>
@@ -64,38 +73,40 @@ uint64_t ToBits(T value) {
   return bits;
 }
 
-template <class T>
-T FoldFloat(Redop redop, int divisor, const std::vector<T>& x, const std::vector<T>& factors) {
+// x(k), factor(k): rank k's, of type T.
+template <class T, class X, class Factor>
+T FoldFloat(Redop redop, int divisor, size_t ranks, X x, Factor factor) {
   if (redop == Redop::kPremulSum) {
-    volatile T acc = x[0] * factors[0];  // volatile: two roundings, whatever the compiler may do
-    for (size_t k = 1; k < x.size(); ++k) {
-      const volatile T product = x[k] * factors[k];
+    volatile T acc = x(0) * factor(0);  // volatile: two roundings, whatever the compiler may do
+    for (size_t k = 1; k < ranks; ++k) {
+      const volatile T product = x(k) * factor(k);
       acc = acc + product;
     }
     return acc;
   }
-  T acc = x[0];
-  for (size_t k = 1; k < x.size(); ++k) {
+  T acc = x(0);
+  for (size_t k = 1; k < ranks; ++k) {
+    const T next = x(k);
     switch (redop) {
       case Redop::kProd:
-        acc = acc * x[k];
+        acc = acc * next;
         break;
       case Redop::kMin:
-        if (std::isnan(acc) || std::isnan(x[k])) {
+        if (std::isnan(acc) || std::isnan(next)) {
           acc = std::numeric_limits<T>::quiet_NaN();
-        } else if (x[k] < acc) {
-          acc = x[k];
+        } else if (next < acc) {
+          acc = next;
         }
         break;
       case Redop::kMax:
-        if (std::isnan(acc) || std::isnan(x[k])) {
+        if (std::isnan(acc) || std::isnan(next)) {
           acc = std::numeric_limits<T>::quiet_NaN();
-        } else if (x[k] > acc) {
-          acc = x[k];
+        } else if (next > acc) {
+          acc = next;
         }
         break;
       default:
-        acc = acc + x[k];
+        acc = acc + next;
     }
   }
   return redop == Redop::kAvg ? acc / static_cast<T>(divisor) : acc;
@@ -104,10 +115,9 @@ T FoldFloat(Redop redop, int divisor, const std::vector<T>& x, const std::vector
 template <class T>
 uint64_t ReduceWholeFloat(Redop redop, int divisor, const std::vector<uint64_t>& contributions,
                           const std::vector<uint64_t>& factors) {
-  std::vector<T> x, f;
-  for (uint64_t bits : contributions) x.push_back(FromBits<T>(bits));
-  for (uint64_t bits : factors) f.push_back(FromBits<T>(bits));
-  const T result = FoldFloat(redop, divisor, x, f);
+  const T result = FoldFloat<T>(
+      redop, divisor, contributions.size(), [&](size_t k) { return FromBits<T>(contributions[k]); },
+      [&](size_t k) { return FromBits<T>(factors[k]); });
   if (!std::isnan(result)) return ToBits(result);
   return sizeof(T) == 4 ? 0x7fc00000u : 0x7ff8000000000000u;
 }
@@ -207,15 +217,14 @@ uint64_t ReferenceReduce(DataType type, Redop redop, int divisor,
     default:
       break;
   }
-  std::vector<float> x, f;
-  for (uint64_t bits : contributions) {
-    x.push_back(static_cast<float>(DecodeSmallFloat(type, static_cast<uint32_t>(bits))));
-  }
-  for (uint64_t bits : factors) {
-    f.push_back(static_cast<float>(DecodeSmallFloat(type, static_cast<uint32_t>(bits))));
-  }
+  const auto decode = [type](uint64_t bits) {
+    return static_cast<float>(DecodeSmallFloat(type, static_cast<uint32_t>(bits)));
+  };
   const bool keeps_infinity = redop == Redop::kMin || redop == Redop::kMax || SizeOf(type) == 2;
-  return EncodeSmallFloat(type, FoldFloat(redop, divisor, x, f), !keeps_infinity);
+  const float result = FoldFloat<float>(
+      redop, divisor, contributions.size(), [&](size_t k) { return decode(contributions[k]); },
+      [&](size_t k) { return decode(factors[k]); });
+  return EncodeSmallFloat(type, result, !keeps_infinity);
 }
 
 }  // namespace shunt::testing

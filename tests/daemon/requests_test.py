@@ -91,7 +91,7 @@ class BadCalls(DaemonTest):
         for root in (-1, 1, 1000, -(2**31)):
             with self.refused(INVALID_ARGUMENT, "root", root):
                 self.submit(kind=self.api.OPERATION_KIND_BROADCAST, root=root)
-        for peer in (-1, 0, 1, 2**31 - 1):
+        for peer in (-1, 1, 2**31 - 1):
             with self.refused(INVALID_ARGUMENT, "peer", peer):
                 self.submit(kind=self.api.OPERATION_KIND_SEND, root=peer)
 
@@ -323,6 +323,14 @@ class TwoRanks(DaemonTest):
         receive = self.submit(1, kind=api.collective.OPERATION_KIND_RECV, root=0, count=3)
         self.sessions[0].wait(send)
         self.sessions[1].wait(receive)
+
+    def test_a_rank_sends_to_itself(self):
+        operations = [
+            self.submit(0, kind=kind, root=0, count=3)
+            for kind in (api.collective.OPERATION_KIND_RECV, api.collective.OPERATION_KIND_SEND) * 2
+        ]
+        for operation in operations:
+            self.sessions[0].wait(operation)
 
     def test_too_many_operations_in_flight_are_refused(self):
         with self.refused(RESOURCE_EXHAUSTED):

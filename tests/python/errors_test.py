@@ -173,8 +173,9 @@ class Errors(support.DaemonTest):
             comm = session.join("dying", 0, 2)
             comm.barrier()
             self.assertEqual(process.stdout.readline(), "ready\n")
+            waiting = comm.barrier(timeout=support.PATIENCE, async_op=True)
             os.kill(process.pid, signal.SIGKILL)
-            self.refused(shunt.Unavailable, r"rank 1\b", lambda: comm.barrier(timeout=support.PATIENCE))
+            self.refused(shunt.Unavailable, r"rank 1\b", waiting.wait)
 
     def test_daemon_that_dies_is_told(self):
         daemon = support.Daemon()
