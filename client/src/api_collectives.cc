@@ -124,10 +124,8 @@ inline int Collective(OpKind kind, shunt_comm* comm, const void* in, void* out, 
 }  // namespace shunt::client
 
 using shunt::OpKind;
-using shunt::Redop;
 using shunt::client::CheckTables;
 using shunt::client::Collective;
-using shunt::client::Fail;
 using shunt::client::Refuse;
 using shunt::client::SpecOf;
 using shunt::client::Submit;

@@ -1,5 +1,6 @@
 #include "client/src/operation.h"
 
+#include <new>
 #include <utility>
 
 #include "runtime/core/clock.h"
@@ -9,8 +10,8 @@ namespace shunt::client {
 
 AsyncOperation::~AsyncOperation() {
   if (communicator_->session().InForkedChild()) {
-    // The board is not mapped here.
-    new std::vector<Part>(std::move(parts_));
+    // The board is not mapped here: what the parts hold must not be touched, so they are leaked.
+    new (std::nothrow) std::vector<Part>(std::move(parts_));
     return;
   }
   Wait(kNeverNs);
