@@ -21,7 +21,7 @@ void RingChannel(const Board& board, const Channel& channel, int self) {
 }
 
 void RingAll(const Board& board) {
-  for (int rank = 0; rank < board.world(); ++rank) Ring(board, rank);
+  for (int rank = 0; rank < board.ranks(); ++rank) Ring(board, rank);
 }
 
 uint32_t PrepareToSleep(const Board& board, int rank) {

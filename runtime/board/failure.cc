@@ -119,13 +119,16 @@ absl::Status DeadCommunicator(const Board& board, const absl::Status& failure) {
 }
 
 std::string RankText(const Board& board, int rank) {
-  return absl::StrCat("rank ", rank, " (pid ", board.row(rank).pid.load(std::memory_order_relaxed),
+  return absl::StrCat("rank ", board.shape().Number(rank), " (pid ", board.row(rank).pid.load(std::memory_order_relaxed),
                       ")");
 }
 
 std::string CallText(const Board& board, uint32_t channel, uint64_t seq, const PostBody& body) {
-  const int peer = static_cast<OpKind>(body.kind) == OpKind::kSend ? board.RankOf(channel, 1)
-                                                                   : board.RankOf(channel, 0);
+  int peer = -1;
+  if (channel != 0) {
+    const Board::Pair pair = board.PairOf(channel);
+    peer = static_cast<OpKind>(body.kind) == OpKind::kSend ? pair.destination : pair.source;
+  }
   return CallWords(body.kind, body.dtype, body.redop, body.root, peer, seq, body.count);
 }
 

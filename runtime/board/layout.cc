@@ -22,51 +22,73 @@ size_t SlotBytes(int participants) {
 size_t RanksOffset() { return RoundUp(sizeof(Header), kPage); }
 
 // Row, bell and last call of each rank.
-size_t CollectivesOffset(int world) {
-  return RoundUp(RanksOffset() + 3 * kLine * static_cast<size_t>(world), kPage);
+size_t CollectivesOffset(int ranks) {
+  return RoundUp(RanksOffset() + 3 * kLine * static_cast<size_t>(ranks), kPage);
 }
 
-size_t PairsOffset(int world) {
-  return CollectivesOffset(world) +
-         Channel::Bytes(world, kCollectiveSlots, kCollectiveInlineBytes, /*tables=*/true);
+Channel::Geometry CollectiveGeometry(const BoardShape& shape) {
+  return {shape.ranks, kCollectiveSlots, kCollectiveInlineBytes, shape.world};
 }
 
-size_t PairBytes() { return Channel::Bytes(2, kPairSlots, kPairInlineBytes, /*tables=*/false); }
+Channel::Geometry PairGeometry(int participants) {
+  return {participants, kPairSlots, kPairInlineBytes, 0};
+}
+
+size_t PairsOffset(const BoardShape& shape) {
+  return CollectivesOffset(shape.ranks) + Channel::Bytes(CollectiveGeometry(shape));
+}
+
+size_t RemotePairsOffset(const BoardShape& shape) {
+  const auto n = static_cast<size_t>(shape.ranks);
+  return PairsOffset(shape) + n * n * Channel::Bytes(PairGeometry(2));
+}
 
 }  // namespace
 
-Channel::Channel(std::byte* base, uint32_t id, int participants, int slots, size_t inline_bytes,
-                 bool tables)
-    : base_(base),
-      slot_base_(base + static_cast<size_t>(participants) * kLine),
-      payloads_(base +
-                RoundUp(static_cast<size_t>(participants) * kLine + slots * SlotBytes(participants),
-                        kPage)),
-      tables_(tables ? payloads_ + RoundUp(4 * inline_bytes * participants, kPage) : nullptr),
-      slot_bytes_(SlotBytes(participants)),
-      inline_bytes_(inline_bytes),
-      id_(id),
-      participants_(participants),
-      slots_(slots),
-      lanes_(LanesFor(participants)) {}
+int BoardShape::RankOf(int number) const {
+  if (numbers == nullptr) return number < ranks ? number : -1;
+  const int32_t* const end = numbers + ranks;
+  const int32_t* const at = std::lower_bound(numbers, end, number);
+  return at != end && *at == number ? static_cast<int>(at - numbers) : -1;
+}
 
-size_t Channel::Bytes(int participants, int slots, size_t inline_bytes, bool tables) {
-  const size_t p = static_cast<size_t>(participants);
-  size_t bytes = RoundUp(p * kLine + slots * SlotBytes(participants), kPage);
-  bytes += RoundUp(4 * inline_bytes * p, kPage);
-  if (tables) bytes += RoundUp(slots * p * p * sizeof(VRow), kPage);
+Channel::Channel(std::byte* base, uint32_t id, const Geometry& geometry)
+    : base_(base),
+      slot_base_(base + static_cast<size_t>(geometry.participants) * kLine),
+      payloads_(base + RoundUp(static_cast<size_t>(geometry.participants) * kLine +
+                                   geometry.slots * SlotBytes(geometry.participants),
+                               kPage)),
+      tables_(geometry.table_rows != 0
+                  ? payloads_ + RoundUp(4 * geometry.inline_bytes * geometry.participants, kPage)
+                  : nullptr),
+      slot_bytes_(SlotBytes(geometry.participants)),
+      inline_bytes_(geometry.inline_bytes),
+      id_(id),
+      participants_(geometry.participants),
+      slots_(geometry.slots),
+      lanes_(LanesFor(geometry.participants)),
+      table_rows_(geometry.table_rows) {}
+
+size_t Channel::Bytes(const Geometry& geometry) {
+  const size_t p = static_cast<size_t>(geometry.participants);
+  size_t bytes = RoundUp(p * kLine + geometry.slots * SlotBytes(geometry.participants), kPage);
+  bytes += RoundUp(4 * geometry.inline_bytes * p, kPage);
+  bytes += RoundUp(geometry.slots * p * geometry.table_rows * sizeof(VRow), kPage);
   return bytes;
 }
 
-size_t Board::BytesFor(int world) {
-  return PairsOffset(world) + static_cast<size_t>(world) * world * PairBytes();
+size_t Board::BytesFor(const BoardShape& shape) {
+  const size_t remote = shape.spans_nodes() ? 2 * static_cast<size_t>(shape.ranks) *
+                                                  static_cast<size_t>(shape.world)
+                                            : 0;
+  return RemotePairsOffset(shape) + remote * Channel::Bytes(PairGeometry(1));
 }
 
 void Board::Initialize(uint64_t communicator_id, uint64_t epoch, const char* name) {
   Header& h = header();
   h.magic = kMagic;
   h.version = kVersion;
-  h.world = world_;
+  h.world = shape_.world;
   h.communicator_id = communicator_id;
   h.epoch = epoch;
   const std::string_view words = name;
@@ -79,21 +101,55 @@ RankRow& Board::row(int rank) const {
 
 Bell& Board::bell(int rank) const {
   return *reinterpret_cast<Bell*>(base_ + RanksOffset() +
-                                  (static_cast<size_t>(world_) + rank) * kLine);
+                                  (static_cast<size_t>(shape_.ranks) + rank) * kLine);
 }
 
 LastCall& Board::last_call(int rank) const {
   return *reinterpret_cast<LastCall*>(base_ + RanksOffset() +
-                                      (2 * static_cast<size_t>(world_) + rank) * kLine);
+                                      (2 * static_cast<size_t>(shape_.ranks) + rank) * kLine);
 }
 
 Channel Board::channel(uint32_t id) const {
-  if (id == 0) {
-    return Channel(base_ + CollectivesOffset(world_), 0, world_, kCollectiveSlots,
-                   kCollectiveInlineBytes, true);
+  if (id == 0) return Channel(base_ + CollectivesOffset(shape_.ranks), 0, CollectiveGeometry(shape_));
+  if (id >= remote_pairs_begin()) {
+    const size_t index = id - remote_pairs_begin();
+    return Channel(
+        base_ + RemotePairsOffset(shape_) + index * Channel::Bytes(PairGeometry(1)), id,
+        PairGeometry(1));
   }
-  return Channel(base_ + PairsOffset(world_) + (id - 1) * PairBytes(), id, 2, kPairSlots,
-                 kPairInlineBytes, false);
+  return Channel(base_ + PairsOffset(shape_) + (id - 1) * Channel::Bytes(PairGeometry(2)), id,
+                 PairGeometry(2));
+}
+
+Board::Pair Board::PairOf(uint32_t channel) const {
+  const auto n = static_cast<uint32_t>(shape_.ranks);
+  if (channel < remote_pairs_begin()) {
+    const uint32_t pair = channel - 1;
+    return {shape_.Number(static_cast<int>(pair / n)), shape_.Number(static_cast<int>(pair % n)),
+            true, true};
+  }
+  const uint32_t index = channel - remote_pairs_begin();
+  const auto world = static_cast<uint32_t>(shape_.world);
+  const uint32_t row = index / world;
+  const int here = shape_.Number(static_cast<int>(row % n));
+  const int there = static_cast<int>(index % world);
+  return row < n ? Pair{here, there, true, false} : Pair{there, here, false, true};
+}
+
+int Board::RankOf(uint32_t channel, int participant) const {
+  if (channel == 0) return participant;
+  const auto n = static_cast<uint32_t>(shape_.ranks);
+  if (channel < remote_pairs_begin()) {
+    const uint32_t pair = channel - 1;
+    return static_cast<int>(participant == 0 ? pair / n : pair % n);
+  }
+  return static_cast<int>((channel - remote_pairs_begin()) / static_cast<uint32_t>(shape_.world) % n);
+}
+
+int Board::RoleOf(uint32_t channel, int participant) const {
+  if (channel == 0) return shape_.Number(participant);
+  if (channel < remote_pairs_begin()) return participant;
+  return PairOf(channel).source_here ? 0 : 1;
 }
 
 }  // namespace shunt::board

@@ -6,6 +6,7 @@
 //   ranks      a line each: futex word to sleep on; another: the rank's last call
 //   channel 0  the collectives: all ranks take part, one sequence
 //   channel 1… an ordered pair of ranks each (send → receive), two participants, one sequence each
+//   beyond     an ordered pair of which one end is on another node: one participant
 //
 //   a channel  slots (a ring of operations: 32 collectives, 4 of a pair):
 //     fate       one line: outcome of the operation, chunks done
@@ -161,15 +162,36 @@ struct VRow {
   uint64_t send_count, send_displ, recv_count, recv_displ;  // elements
 };
 
+// Who meets on a board. Ranks of the board are the node's; `world` counts all nodes'. Where they differ, the
+// daemon exchanges what is posted with the other nodes, and nobody else decides an operation.
+struct BoardShape {
+  int ranks = 0;  // on this node, at most kMaxLocalRanks
+  int world = 0;
+  // The node's ranks by their number in the communicator; null: board and communicator count alike. Belongs to
+  // the caller, who does not take it from the board.
+  const int32_t* numbers = nullptr;
+
+  bool spans_nodes() const { return world != ranks; }
+  int Number(int rank) const { return numbers == nullptr ? rank : numbers[rank]; }
+  // The board's rank of a number, -1 if it is on another node.
+  int RankOf(int number) const;
+};
+
 // Where things are in one channel. A view: plain pointers into the mapping, copied freely.
 class Channel {
  public:
   Channel() = default;
-  Channel(std::byte* base, uint32_t id, int participants, int slots, size_t inline_bytes,
-          bool tables);
+  struct Geometry {
+    int participants = 0;
+    int slots = 0;
+    size_t inline_bytes = 0;
+    int table_rows = 0;  // of each participant; 0: no tables
+  };
+  Channel(std::byte* base, uint32_t id, const Geometry& geometry);
 
   uint32_t id() const { return id_; }
   int participants() const { return participants_; }
+  int table_rows() const { return table_rows_; }
   int slots() const { return slots_; }
   int lanes() const { return lanes_; }
   size_t inline_bytes() const { return inline_bytes_; }
@@ -190,10 +212,10 @@ class Channel {
   std::byte* payload_out(uint64_t seq, int p) const { return payload_in(seq, p) + inline_bytes_; }
   VRow* table(uint64_t seq, int p) const {
     return reinterpret_cast<VRow*>(tables_) +
-           (static_cast<size_t>(seq % slots_) * participants_ + p) * participants_;
+           (static_cast<size_t>(seq % slots_) * participants_ + p) * table_rows_;
   }
 
-  static size_t Bytes(int participants, int slots, size_t inline_bytes, bool tables);
+  static size_t Bytes(const Geometry& geometry);
 
  private:
   template <typename T>
@@ -212,41 +234,72 @@ class Channel {
   int participants_ = 0;
   int slots_ = 0;
   int lanes_ = 0;
+  int table_rows_ = 0;
 };
 
 // A view of a mapped board. Does not own the mapping.
 class Board {
  public:
   Board() = default;
-  // `base` maps BytesFor(world) bytes.
-  Board(std::byte* base, int world) : base_(base), world_(world) {}
+  // `base` maps BytesFor(shape) bytes.
+  Board(std::byte* base, const BoardShape& shape) : base_(base), shape_(shape) {}
+  // All ranks on one node.
+  Board(std::byte* base, int world) : Board(base, BoardShape{world, world}) {}
 
-  // Bytes of a board, a multiple of the page size. 1 <= world <= kMaxLocalRanks.
-  static size_t BytesFor(int world);
+  // Bytes of a board, a multiple of the page size.
+  static size_t BytesFor(const BoardShape& shape);
+  static size_t BytesFor(int world) { return BytesFor(BoardShape{world, world}); }
   // Fills the header of a fresh, zeroed board.
   void Initialize(uint64_t communicator_id, uint64_t epoch, const char* name);
 
-  int world() const { return world_; }
+  const BoardShape& shape() const { return shape_; }
+  int ranks() const { return shape_.ranks; }
+  int world() const { return shape_.world; }
   Header& header() const { return *reinterpret_cast<Header*>(base_); }
   RankRow& row(int rank) const;
   Bell& bell(int rank) const;
   LastCall& last_call(int rank) const;
-  // id 0: collectives; otherwise PairChannel(source, destination).
+  // id 0: collectives; otherwise one of a pair.
   Channel channel(uint32_t id) const;
-  uint32_t channel_count() const { return 1 + static_cast<uint32_t>(world_) * world_; }
+  uint32_t channel_count() const {
+    const auto n = static_cast<uint32_t>(shape_.ranks);
+    return 1 + n * n + (shape_.spans_nodes() ? 2 * n * static_cast<uint32_t>(shape_.world) : 0);
+  }
+  // Of two ranks of this board.
   uint32_t PairChannel(int source, int destination) const {
-    return 1 + static_cast<uint32_t>(source) * world_ + destination;
+    return 1 + static_cast<uint32_t>(source) * shape_.ranks + destination;
   }
-  // The rank behind a channel's participant.
-  int RankOf(uint32_t channel, int participant) const {
-    if (channel == 0) return participant;
-    const int pair = static_cast<int>(channel - 1);
-    return participant == 0 ? pair / world_ : pair % world_;
+  // Of one of this board's ranks and a number of another node.
+  uint32_t RemotePairChannel(int rank, int peer_number, bool sends) const {
+    const auto n = static_cast<uint32_t>(shape_.ranks);
+    return 1 + n * n + ((sends ? 0 : n) + rank) * static_cast<uint32_t>(shape_.world) + peer_number;
   }
+  // The channel of a send or receive of `rank` with the peer of that number.
+  uint32_t PairChannelOf(int rank, int peer_number, bool sends) const {
+    const int peer = shape_.RankOf(peer_number);
+    if (peer < 0) return RemotePairChannel(rank, peer_number, sends);
+    return sends ? PairChannel(rank, peer) : PairChannel(peer, rank);
+  }
+  // Both ends of a channel of a pair, by number.
+  struct Pair {
+    int source, destination;
+    bool source_here, destination_here;
+  };
+  Pair PairOf(uint32_t channel) const;
+  // The board's rank behind a channel's participant.
+  int RankOf(uint32_t channel, int participant) const;
+  // As what the participant takes part in the plan: its number, or for a pair 0 as source, 1 as destination.
+  int RoleOf(uint32_t channel, int participant) const;
+  // Ranks in the plan.
+  int PlanWorld(uint32_t channel) const { return channel == 0 ? shape_.world : 2; }
 
  private:
+  uint32_t remote_pairs_begin() const {
+    return 1 + static_cast<uint32_t>(shape_.ranks) * static_cast<uint32_t>(shape_.ranks);
+  }
+
   std::byte* base_ = nullptr;
-  int world_ = 0;
+  BoardShape shape_;
 };
 
 }  // namespace shunt::board

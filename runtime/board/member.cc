@@ -93,9 +93,9 @@ ChannelState& Member::Impl::StateOf(const Call& call, int* participant) {
     return collectives;
   }
   const bool sends = call.spec.kind == OpKind::kSend;
-  *participant = sends ? 0 : 1;
-  const uint32_t id =
-      sends ? board.PairChannel(rank, call.peer) : board.PairChannel(call.peer, rank);
+  const bool both_here = board.shape().RankOf(call.peer) >= 0;
+  *participant = sends || !both_here ? 0 : 1;
+  const uint32_t id = board.PairChannelOf(rank, call.peer, sends);
   // A rank may send to itself: the two ends have states of their own.
   std::unique_ptr<ChannelState>& state = pairs[id * 2 + *participant];
   if (state == nullptr) state = std::make_unique<ChannelState>(board.channel(id));
@@ -149,13 +149,13 @@ absl::Status Member::Impl::ChoosePlaces(ChannelState& state, Operation& op, bool
   const Call& call = op.call();
   PostBody& body = op.body;
   FillSignature(call, &body);
-  const auto [in_bytes, out_bytes] = ExtentsOf(call, body, state.channel, op.participant());
+  const auto [in_bytes, out_bytes] = ExtentsOf(board, call, body, state.channel, op.participant());
   // The same for all ranks: no kind has more than one block a rank on any rank.
   const OpKind kind = call.spec.kind;
   const bool one_block = kind == OpKind::kAllReduce || kind == OpKind::kReduce ||
                          kind == OpKind::kBroadcast || state.channel.id() != 0;
   const uint64_t most =
-      body.count * SizeOf(call.spec.dtype) * (one_block ? 1 : state.channel.participants());
+      body.count * SizeOf(call.spec.dtype) * (one_block ? 1 : board.world());
   const bool small = kind != OpKind::kAllToAllV && most <= state.channel.inline_bytes();
   // A slot takes its input at once, so everything before must be over. Calls on regions use one
   // only where the hand-over of a pass costs more than the copies; asynchronous ones never, for the

@@ -40,7 +40,7 @@ bool Operation::Post(uint64_t seq, uint8_t flags) {
   seq_ = seq;
   body.flags = flags;
   if (body.in_place_kind == static_cast<uint8_t>(Place::kSlot)) {
-    const uint64_t bytes = ExtentsOf(call_, body, channel_, me_).in_bytes;
+    const uint64_t bytes = ExtentsOf(board_, call_, body, channel_, me_).in_bytes;
     std::memcpy(InputInLine(body, bytes) ? body.bytes : channel_.payload_in(seq, me_), call_.in,
                 bytes);
   }
@@ -173,7 +173,8 @@ Operation::Step Operation::Ready(MemberHost& host) {
 Operation::Step Operation::TakeFromSlot() {
   if (body.out_place_kind == static_cast<uint8_t>(Place::kSlot)) {
     const CollectiveSpec plan = SpecOf(channel_.id(), body);
-    const uint64_t blocks = OutputBlocks(plan, channel_.participants(), me_);
+    const uint64_t blocks = OutputBlocks(plan, board_.PlanWorld(channel_.id()),
+                                         board_.RoleOf(channel_.id(), me_));
     std::memcpy(call_.out, channel_.payload_out(seq_, me_),
                 blocks * plan.count * SizeOf(plan.dtype));
   }

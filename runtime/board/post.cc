@@ -47,7 +47,7 @@ PostBody ReadBody(const Post& post) {
 }
 
 void ReadTable(const Channel& channel, uint64_t seq, int participant, VRow* rows) {
-  ReadWords(rows, channel.table(seq, participant), channel.participants() * sizeof(VRow));
+  ReadWords(rows, channel.table(seq, participant), channel.table_rows() * sizeof(VRow));
 }
 
 void FillSignature(const Call& call, PostBody* body) {
@@ -60,9 +60,9 @@ void FillSignature(const Call& call, PostBody* body) {
   std::memcpy(&body->scalar, call.scalar.bytes, sizeof(body->scalar));
 }
 
-Extents ExtentsOf(const Call& call, const PostBody& signature, const Channel& channel,
-                  int participant) {
-  const int n = channel.participants();
+Extents ExtentsOf(const Board& board, const Call& call, const PostBody& signature,
+                  const Channel& channel, int participant) {
+  const int n = board.PlanWorld(channel.id());
   const size_t element = SizeOf(call.spec.dtype);
   if (call.spec.kind == OpKind::kAllToAllV) {
     return {ExtentBytes(call.send_counts, call.send_displs, n, element),
@@ -70,13 +70,14 @@ Extents ExtentsOf(const Call& call, const PostBody& signature, const Channel& ch
   }
   const CollectiveSpec plan = SpecOf(channel.id(), signature);
   const uint64_t block = plan.count * element;
-  return {InputBlocks(plan, n, participant) * block, OutputBlocks(plan, n, participant) * block};
+  const int role = board.RoleOf(channel.id(), participant);
+  return {InputBlocks(plan, n, role) * block, OutputBlocks(plan, n, role) * block};
 }
 
 void WriteTable(const Call& call, const Channel& channel, uint64_t seq, int participant) {
   if (call.spec.kind != OpKind::kAllToAllV) return;
   VRow* rows = channel.table(seq, participant);
-  for (int p = 0; p < channel.participants(); ++p) {
+  for (int p = 0; p < channel.table_rows(); ++p) {
     const VRow row = {call.send_counts[p], call.send_displs[p], call.recv_counts[p],
                       call.recv_displs[p]};
     WriteWords(&rows[p], &row, sizeof(row));
@@ -91,8 +92,11 @@ bool WritePost(const Board& board, const Channel& channel, uint64_t seq, int par
   LastCall& last = board.last_call(board.RankOf(channel.id(), participant));
   last.sequence.store(seq, std::memory_order_relaxed);
   last.count.store(body.count, std::memory_order_relaxed);
-  const int root_or_peer =
-      channel.id() == 0 ? body.root : board.RankOf(channel.id(), 1 - participant);
+  int root_or_peer = body.root;
+  if (channel.id() != 0) {
+    const Board::Pair pair = board.PairOf(channel.id());
+    root_or_peer = board.RoleOf(channel.id(), participant) == 0 ? pair.destination : pair.source;
+  }
   last.words.store(static_cast<uint64_t>(static_cast<uint16_t>(root_or_peer)) << 32 |
                        static_cast<uint64_t>(body.redop) << 16 |
                        static_cast<uint64_t>(body.dtype) << 8 | body.kind,

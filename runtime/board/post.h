@@ -17,8 +17,8 @@ void FillSignature(const Call& call, PostBody* body);
 struct Extents {
   uint64_t in_bytes, out_bytes;
 };
-Extents ExtentsOf(const Call& call, const PostBody& signature, const Channel& channel,
-                  int participant);
+Extents ExtentsOf(const Board& board, const Call& call, const PostBody& signature,
+                  const Channel& channel, int participant);
 
 // Copies an all_to_all_v's counts and displacements to the board; nothing for other kinds.
 void WriteTable(const Call& call, const Channel& channel, uint64_t seq, int participant);

@@ -87,9 +87,9 @@ int WaiterOf(const Board& board, const Channel& channel, uint64_t seq, int rank)
 }  // namespace
 
 uint32_t Server::ChannelOf(int rank, const Call& call) const {
-  if (call.spec.kind == OpKind::kSend) return board_.PairChannel(rank, call.peer);
-  if (call.spec.kind == OpKind::kRecv) return board_.PairChannel(call.peer, rank);
-  return 0;
+  const OpKind kind = call.spec.kind;
+  if (kind != OpKind::kSend && kind != OpKind::kRecv) return 0;
+  return board_.PairChannelOf(rank, call.peer, kind == OpKind::kSend);
 }
 
 int Server::ParticipantOf(int rank, const Call& call) {
@@ -110,7 +110,7 @@ absl::StatusOr<Server::Ticket> Server::PostFor(int rank, const Call& call, Regio
   }
   PostBody body{};
   FillSignature(call, &body);
-  const Extents extents = ExtentsOf(call, body, channel, me);
+  const Extents extents = ExtentsOf(board_, call, body, channel, me);
   const auto place = [&](RegionRef ref, uint64_t bytes, const char* what,
                          uint8_t* kind) -> absl::Status {
     *kind = static_cast<uint8_t>(Place::kNone);

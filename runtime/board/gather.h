@@ -1,0 +1,31 @@
+// The daemon's view of an operation on a board whose communicator spans nodes: what this node's ranks have
+// called, and where their buffers are. The exchange with the other nodes (runtime/exchange) takes it from here.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "runtime/board/layout.h"
+#include "runtime/board/member.h"
+
+namespace shunt::board {
+
+// A copy of what was posted, checked once; nobody can change it after.
+struct Gathered {
+  CollectiveSpec spec{};  // kSend for a pair
+  struct Rank {
+    const std::byte* in = nullptr;  // null where the rank has none
+    std::byte* out = nullptr;
+    Scalar scalar{};
+  };
+  absl::InlinedVector<Rank, 4> ranks;    // by participant
+  absl::InlinedVector<VRow, 1> tables;   // all_to_all_v: `world` rows of each participant
+};
+
+// Reads the posts of an operation for which all of this node's ranks have called. INVALID_ARGUMENT names the
+// rank whose post is bad, FAILED_PRECONDITION two ranks whose calls differ.
+absl::Status Gather(const Board& board, const Channel& channel, uint64_t seq,
+                    RegionResolver& resolver, Gathered* gathered);
+
+}  // namespace shunt::board
