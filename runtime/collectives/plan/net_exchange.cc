@@ -8,14 +8,11 @@
 // They differ in all_reduce. kPairwise is a reduce_scatter and an all_gather, two hops that move
 // the least possible number of bytes. kDirect gathers everybody's whole vector in one hop, and each
 // participant folds them in rank order: what a few bytes want.
+#include "runtime/collectives/plan/net_definition.h"
 #include "runtime/collectives/plan/net_steps.h"
 
 namespace shunt::net {
 namespace {
-
-bool CombinesVectors(const NetSpec& spec) {
-  return spec.kind == OpKind::kAllReduce && spec.algorithm == Algorithm::kDirect;
-}
 
 uint32_t Count(const NetSpec& spec, int p) {
   const auto others = static_cast<uint32_t>(spec.participants - 1);
@@ -43,7 +40,7 @@ NetStep At(const NetSpec& spec, int p, uint32_t index) {
   const int32_t n = spec.participants;
   const int64_t t = index / 2;
   if (CombinesVectors(spec) && t == n - 1) {
-    return {NetStep::Kind::kCombine, false, p, Blocks(0, n), 1};
+    return {NetStep::Kind::kCombine, false, p, Blocks(0, n), 0};
   }
   const bool send = index % 2 == 0;
   const bool second = t >= n - 1;  // the all_gather of an all_reduce

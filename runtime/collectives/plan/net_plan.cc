@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/collectives/plan/net_definition.h"
 #include "runtime/collectives/plan/net_steps.h"
 
 namespace shunt {
@@ -13,13 +14,6 @@ constexpr std::string_view kNames[kAlgorithmCount] = {
     "pairwise", "direct",      "aggregated",       "binomial",           "pat_bounded"};
 
 absl::string_view Word(std::string_view name) { return {name.data(), name.size()}; }
-
-// A barrier and an all_to_all_v are run by the plans of these.
-OpKind PlanKind(OpKind kind) {
-  if (kind == OpKind::kBarrier) return OpKind::kAllReduce;
-  if (kind == OpKind::kAllToAllV) return OpKind::kAllToAll;
-  return kind;
-}
 
 const net::Plan& PlanOf(Algorithm algorithm) {
   switch (algorithm) {
@@ -139,7 +133,7 @@ absl::Status ValidateNetSpec(const NetSpec& spec) {
 
 uint32_t BlockCount(const NetSpec& spec) {
   const auto n = static_cast<uint32_t>(spec.participants);
-  switch (PlanKind(spec.kind)) {
+  switch (net::PlanKind(spec.kind)) {
     case OpKind::kAllReduce:
       switch (spec.algorithm) {
         case Algorithm::kDoubleTree:
@@ -165,9 +159,7 @@ uint32_t BlockCount(const NetSpec& spec) {
 }
 
 BlockRange BlockRangeOf(const NetSpec& spec, uint32_t block, uint64_t elements) {
-  if (PlanKind(spec.kind) == OpKind::kAllReduce && spec.algorithm == Algorithm::kDirect) {
-    return {0, elements};
-  }
+  if (net::CombinesVectors(spec)) return {0, elements};
   // The first `longer` blocks have one element more.
   const uint64_t blocks = BlockCount(spec);
   const uint64_t each = elements / blocks;
@@ -177,13 +169,13 @@ BlockRange BlockRangeOf(const NetSpec& spec, uint32_t block, uint64_t elements) 
 
 uint32_t NetStepCount(const NetSpec& spec, int participant) {
   NetSpec plan = spec;
-  plan.kind = PlanKind(spec.kind);
+  plan.kind = net::PlanKind(spec.kind);
   return spec.participants == 1 ? 0 : PlanOf(spec.algorithm).count(plan, participant);
 }
 
 NetStep NetStepAt(const NetSpec& spec, int participant, uint32_t index) {
   NetSpec plan = spec;
-  plan.kind = PlanKind(spec.kind);
+  plan.kind = net::PlanKind(spec.kind);
   return PlanOf(spec.algorithm).at(plan, participant, index);
 }
 

@@ -90,8 +90,8 @@ struct NetStep {
   // Of a kRecvReduce: what the peer sends is the left operand, the block here the right one; else
   // the other way round. It matters to the sign of zero in min and max, for one.
   bool peer_first = false;
-  int32_t peer = 0;
-  BlockSet blocks;  // Bruck's all_to_all: count only, ForEachBlock knows which
+  int32_t peer = 0;  // of a kCombine: the participant itself
+  BlockSet blocks;   // Bruck's all_to_all: count only, ForEachBlock knows which
   // The same at both ends of a message, and later than that of every message whose contents it
   // carries on. It need not rise along the list. For drawings and cost models.
   uint32_t round = 0;

@@ -21,21 +21,22 @@
 
 namespace shunt {
 
-// What a proof has counted. Blocks are those of the plan (see BlockRangeOf for their sizes).
+// The largest numbers of any participant, or of any aggregator. Blocks are those of the plan (see
+// BlockRangeOf for their sizes).
+struct NetLoad {
+  uint32_t sent_blocks = 0, received_blocks = 0;
+  uint32_t sent_messages = 0, received_messages = 0;
+  uint32_t reduced_blocks = 0;  // combinations of two blocks
+};
+
 struct NetProof {
   uint32_t rounds = 0;  // as the steps say, at least `depth`
   uint32_t depth = 0;   // messages in the longest chain in which each carries on what the last one
                         // brought: the latencies of a run with any number of links
-  // Of the most loaded participant. Aggregators count apart.
-  uint32_t sent_blocks_max = 0;
-  uint32_t received_blocks_max = 0;
-  uint32_t sent_messages_max = 0;
-  uint32_t received_messages_max = 0;
-  uint32_t reduced_blocks_max = 0;  // combinations of two blocks
-  // Blocks written that are not among the participant's outputs, from the first write to the last
-  // use, at once, if it runs its list in order. Scratch for arrivals is not counted.
+  NetLoad participant, aggregator;
+  // Blocks that a participant has written and that are not among its outputs, from the first write
+  // to the last use, at once, if it runs its list in order. Scratch for arrivals is not counted.
   uint32_t extra_blocks_max = 0;
-  uint32_t aggregator_blocks_max = 0;  // sent or received by the most loaded aggregator
 };
 
 // A plan to be proved: NetStepCount and NetStepAt, or a test's broken copy of them.
