@@ -1,0 +1,12 @@
+// The carriers that the conformance suite runs over.
+#pragma once
+
+#include <tuple>
+
+#include "tests/transport/world.h"
+
+namespace shunt::transport::testing {
+
+using Worlds = std::tuple<FakeWorld, FakeStreamsWorld>;
+
+}  // namespace shunt::transport::testing
