@@ -113,6 +113,14 @@ TEST_CASE("the prover finds a round that carries on what is not there yet") {
   ExpectFault(kGather, lists, "is there only in round 1");
 }
 
+TEST_CASE("the prover finds a step that waits for a later round") {
+  // 0 sends its block in round 1, and has it replaced in round 0 by the same list.
+  const NetSpec spec = {OpKind::kAllReduce, Algorithm::kRecursiveDoubling, 2};
+  const Lists lists = {{Step(Kind::kSend, 1, 0, 1), Step(Kind::kRecv, 1, 0, 0)},
+                       {Step(Kind::kSend, 0, 0, 0), Step(Kind::kRecvReduce, 0, 0, 1)}};
+  ExpectFault(spec, lists, "waits for a step of a later round than its own, 0");
+}
+
 TEST_CASE("the prover finds a missing output") {
   Lists lists = StepsOf(kGather);
   lists[1].erase(lists[1].begin() + 4);  // 1 to 2, the last block
@@ -203,7 +211,10 @@ TEST_CASE("the prover lets only aggregators take a contribution for a block they
   const NetSpec spec = {OpKind::kAllReduce, Algorithm::kAggregated, 3, 0, 2};
   Lists lists = StepsOf(spec);
   CHECK(Fault(spec, lists) == "");
-  for (auto& list : lists) std::reverse(list.begin(), list.end());  // hands out before it has any
+  for (auto& list : lists) {  // hands out before it has any
+    std::reverse(list.begin(), list.end());
+    for (NetStep& step : list) step.round = 0;
+  }
   ExpectFault(spec, lists, "sends block 0, not held");
 }
 

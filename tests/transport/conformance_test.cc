@@ -12,6 +12,11 @@ namespace shunt::transport::testing {
 namespace {
 
 constexpr size_t kSizes[] = {0, 1, 8, 8191, 8192, 8193, 70'000, (1 << 20) + 13};
+// Without printing megabytes.
+template <typename T>
+bool Same(const T& a, const T& b) {
+  return a == b;
+}
 constexpr auto kOk = absl::StatusCode::kOk;
 
 TEMPLATE_LIST_TEST_CASE("messages of any size arrive, whichever side posts first", "", Worlds) {
@@ -33,7 +38,7 @@ TEMPLATE_LIST_TEST_CASE("messages of any size arrive, whichever side posts first
     }
     REQUIRE(world.Code(1, Event::kReceived, slice) == kOk);
     REQUIRE(world.Code(0, Event::kSent, slice) == kOk);
-    REQUIRE(got == sent);
+    REQUIRE(Same(got, sent));
     ++slice;
   }
   const PeerCounters counters = world.at(0).counters(1);
@@ -63,8 +68,8 @@ TEMPLATE_LIST_TEST_CASE("what is posted before the other side opens, or is up, w
   REQUIRE(world.Code(1, Event::kReceived, 1) == kOk);
   REQUIRE(world.Code(0, Event::kReceived, 2) == kOk);
   REQUIRE(world.WaitCount(1, Event::kNote, 1));
-  CHECK(got_small == small);
-  CHECK(got_large == large);
+  CHECK(Same(got_small, small));
+  CHECK(Same(got_large, large));
 }
 
 TEMPLATE_LIST_TEST_CASE("many tags posted in different orders are matched by tag", "", Worlds) {
@@ -99,7 +104,7 @@ TEMPLATE_LIST_TEST_CASE("many tags posted in different orders are matched by tag
   REQUIRE(world.WaitCount(2, Event::kReceived, kMessages));
   REQUIRE(world.WaitCount(0, Event::kSent, kMessages / 2));
   REQUIRE(world.WaitCount(1, Event::kSent, kMessages / 2));
-  CHECK(got == sent);
+  CHECK(Same(got, sent));
   for (int i = 0; i < kMessages; ++i) CHECK(world.Code(2, Event::kReceived, i) == kOk);
 }
 
@@ -121,7 +126,7 @@ TEMPLATE_LIST_TEST_CASE("floods in both directions don't deadlock", "", Worlds) 
     REQUIRE(world.WaitCount(node, Event::kReceived, kMessages));
     REQUIRE(world.WaitCount(node, Event::kSent, kMessages));
   }
-  for (const Buffer& buffer : got) CHECK(buffer == data);
+  for (const Buffer& buffer : got) CHECK(Same(buffer, data));
 }
 
 TEMPLATE_LIST_TEST_CASE("more small messages than slots wait, whatever order they are taken in", "",
@@ -142,7 +147,7 @@ TEMPLATE_LIST_TEST_CASE("more small messages than slots wait, whatever order the
   }
   REQUIRE(world.WaitCount(1, Event::kReceived, kMessages));
   REQUIRE(world.WaitCount(0, Event::kSent, kMessages));
-  CHECK(got == sent);
+  CHECK(Same(got, sent));
 }
 
 TEMPLATE_LIST_TEST_CASE("slots come back: small messages go on without stalls", "", Worlds) {
@@ -185,7 +190,7 @@ TEMPLATE_LIST_TEST_CASE("windows of headers bound what waits, and all arrive", "
   }
   REQUIRE(world.WaitCount(1, Event::kReceived, kMessages));
   REQUIRE(world.WaitCount(0, Event::kSent, kMessages));
-  CHECK(got == sent);
+  CHECK(Same(got, sent));
 }
 
 TEMPLATE_LIST_TEST_CASE("a receiver that posts late holds up no other communicator", "", Worlds) {
@@ -204,14 +209,14 @@ TEMPLATE_LIST_TEST_CASE("a receiver that posts late holds up no other communicat
     world.at(0).PostSend(To(1, i, 2), data, i);
     world.at(1).PostRecv(To(0, i, 2), absl::MakeSpan(got), i);
     REQUIRE(world.Code(1, Event::kReceived, i) == kOk);
-    REQUIRE(got == data);
+    REQUIRE(Same(got, data));
   }
   for (int i = 0; i < 400; ++i) {
     late[i].resize(i % 4 == 0 ? large.size() : small.size());
     world.at(1).PostRecv(To(0, i, 1), absl::MakeSpan(late[i]), 1000 + i);
   }
   REQUIRE(world.WaitCount(1, Event::kReceived, 440));
-  for (int i = 0; i < 400; ++i) CHECK(late[i] == (i % 4 == 0 ? large : small));
+  for (int i = 0; i < 400; ++i) CHECK(Same(late[i], i % 4 == 0 ? large : small));
 }
 
 TEMPLATE_LIST_TEST_CASE("a message of another length ends both sides", "", Worlds) {
@@ -240,7 +245,7 @@ TEMPLATE_LIST_TEST_CASE("a message of another length ends both sides", "", World
     world.at(0).PostSend(To(1, i), sent, i);
     REQUIRE(world.Code(1, Event::kReceived, i) == kOk);
   }
-  CHECK(after == sent);
+  CHECK(Same(after, sent));
 }
 
 TEMPLATE_LIST_TEST_CASE("a header of an operation that nobody posted is told once", "", Worlds) {
@@ -284,7 +289,7 @@ TEMPLATE_LIST_TEST_CASE("calls that differ are told and never matched", "", Worl
     world.Settle();
   }
   CHECK(world.Count(1, Event::kReceived) == 0);
-  CHECK(got == Buffer(bytes));
+  CHECK(Same(got, Buffer(bytes)));
   REQUIRE(world.Count(1, Event::kStray) == 1);
   for (const Completion& c : world.log(1)) {
     if (c.event == Event::kStray) CHECK(c.signature == 55);
@@ -351,7 +356,7 @@ TEMPLATE_LIST_TEST_CASE("a receiver that closes gets its buffers back at once", 
   std::fill(got.begin(), got.end(), std::byte{7});
   CHECK(world.Code(0, Event::kSent, 0) == absl::StatusCode::kAborted);
   world.Settle();
-  CHECK(got == Buffer(8 << 20, std::byte{7}));
+  CHECK(Same(got, Buffer(8 << 20, std::byte{7})));
   CHECK(world.Count(1, Event::kReceived) == 0);
   // Later posts of the sender end too; other communicators go on.
   world.at(0).PostSend(To(1, 2), data, 2);
@@ -359,7 +364,7 @@ TEMPLATE_LIST_TEST_CASE("a receiver that closes gets its buffers back at once", 
   world.at(1).PostRecv(To(0, 0, 2), absl::MakeSpan(got), 9);
   world.at(0).PostSend(To(1, 0, 2), data, 9);
   REQUIRE(world.Code(1, Event::kReceived, 9) == kOk);
-  CHECK(got == data);
+  CHECK(Same(got, data));
 }
 
 TEMPLATE_LIST_TEST_CASE("a sender that closes gets its buffers back at once", "", Worlds) {
@@ -389,14 +394,14 @@ TEMPLATE_LIST_TEST_CASE("a sender that closes gets its buffers back at once", ""
   // A small message that was sent before is not taken back.
   world.at(1).PostRecv(To(0, 5), absl::MakeSpan(got_small), 5);
   CHECK(world.Code(1, Event::kReceived, 5) == kOk);
-  CHECK(got_small == small);
+  CHECK(Same(got_small, small));
   world.at(1).PostRecv(To(0, 6), absl::MakeSpan(got_small), 6);
   CHECK(world.Code(1, Event::kReceived, 6) == absl::StatusCode::kAborted);
   data = whole;
   world.at(1).PostRecv(To(0, 0, 2), absl::MakeSpan(got), 9);
   world.at(0).PostSend(To(1, 0, 2), data, 9);
   REQUIRE(world.Code(1, Event::kReceived, 9) == kOk);
-  CHECK(got == data);
+  CHECK(Same(got, data));
 }
 
 TEMPLATE_LIST_TEST_CASE("what was sent arrives although its sender closes at once", "", Worlds) {
@@ -408,15 +413,15 @@ TEMPLATE_LIST_TEST_CASE("what was sent arrives although its sender closes at onc
   for (uint32_t i = 0; i < 8; ++i) world.at(1).PostRecv(To(0, i), absl::MakeSpan(got), i);
   world.Settle();
   for (uint32_t i = 0; i < 8; ++i) world.at(0).PostSend(To(1, i), data, i);
-  // No polling of node 1 meanwhile.
-  world.SetQuiet(1, true);
+  // Small ones can all be on their way before the receiver looks.
+  world.SetQuiet(1, bytes == 8);
   REQUIRE(world.WaitCount(0, Event::kSent, 8));
   world.at(0).Close(1);
   std::fill(data.begin(), data.end(), std::byte{0});
   world.SetQuiet(1, false);
   REQUIRE(world.WaitCount(1, Event::kReceived, 8));
   for (uint32_t i = 0; i < 8; ++i) CHECK(world.Code(1, Event::kReceived, i) == kOk);
-  CHECK(got == whole);
+  CHECK(Same(got, whole));
 }
 
 TEMPLATE_LIST_TEST_CASE("closed communicators are forgotten, others opened", "", Worlds) {
@@ -428,7 +433,7 @@ TEMPLATE_LIST_TEST_CASE("closed communicators are forgotten, others opened", "",
     world.at(1).PostRecv(To(0, 0, communicator), absl::MakeSpan(got), communicator);
     world.at(1).PostRecv(To(0, 1, communicator), absl::MakeSpan(none), 1000 + communicator);
     REQUIRE(world.Code(1, Event::kReceived, communicator) == kOk);
-    REQUIRE(got == data);
+    REQUIRE(Same(got, data));
     world.at(0).Close(communicator);
     world.at(1).Close(communicator);
     CHECK(!world.at(0).SendNote(1, communicator, AsBytes("late")).ok());
@@ -565,7 +570,7 @@ TEMPLATE_LIST_TEST_CASE("any order of calls moves the right bytes", "", Worlds) 
         const int polled = static_cast<int>(random() % kNodes);
         const size_t count = world.at(polled).Poll(absl::MakeSpan(batch));
         for (size_t k = 0; k < count; ++k) world.log(polled).push_back(batch[k]);
-        if (random() % 2 == 0) world.Pump();
+        if (random() % 2 == 0) world.Nudge();
       }
     }
     for (int node = 0; node < kNodes; ++node) {
@@ -577,7 +582,7 @@ TEMPLATE_LIST_TEST_CASE("any order of calls moves the right bytes", "", Worlds) 
         for (int node = 0; node < kNodes; ++node) received += world.Count(node, Event::kReceived);
         return received == static_cast<int>(pairs.size());
       }));
-      for (const Pair& pair : pairs) REQUIRE(pair.send.buffer == pair.recv.buffer);
+      for (const Pair& pair : pairs) REQUIRE(Same(pair.send.buffer, pair.recv.buffer));
     }
     for (int node = 0; node < kNodes; ++node) {
       world.at(node).Close(communicator);
@@ -590,7 +595,7 @@ TEMPLATE_LIST_TEST_CASE("any order of calls moves the right bytes", "", Worlds) 
     }
     world.Settle();
     for (const Pair& pair : pairs) {
-      for (std::byte b : pair.recv.buffer) REQUIRE(b == std::byte{2});
+      REQUIRE(Same(pair.recv.buffer, Buffer(pair.recv.buffer.size(), std::byte{2})));
     }
     for (int node = 0; node < kNodes; ++node) {
       REQUIRE(world.Count(node, Event::kPeerLost) == 0);

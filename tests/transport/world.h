@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/core/check.h"
+#include "runtime/core/clock.h"
 #include "runtime/transport/fake/network.h"
 #include "runtime/transport/transport.h"
 
@@ -24,6 +25,8 @@ class World {
   virtual Transport& at(int node) = 0;
   // Lets something happen; false if nothing ever will.
   virtual bool Pump() = 0;
+  // The same without waiting.
+  virtual void Nudge() {}
   // The node dies, and its peers see it soon.
   virtual void Kill(int node) = 0;
 
@@ -32,10 +35,11 @@ class World {
 
   // Polls all nodes but the quiet ones until `done`; false if that will never be.
   bool Until(const std::function<bool()>& done) {
+    const int64_t deadline_ns = NowNs() + 20'000'000'000;  // heartbeats never end
     for (;;) {
       const bool moved = PollAll();
       if (done()) return true;
-      if (!moved && !Pump()) return false;
+      if ((!moved && !Pump()) || NowNs() > deadline_ns) return false;
     }
   }
   // Until nothing moves any more (a carrier of real time: for some time).
@@ -44,6 +48,7 @@ class World {
     }
   }
   void SetQuiet(int node, bool quiet) { quiet_[node] = quiet; }
+  bool quiet(int node) const { return quiet_[node]; }
 
   // The completion of a token, or null.
   const Completion* Find(int node, Event event, uint64_t token) const {
@@ -110,6 +115,7 @@ class FakeWorld : public World {
   }
   Transport& at(int node) override { return network_.endpoint(node); }
   bool Pump() override { return network_.Step(); }
+  void Nudge() override { network_.Step(); }
   void Kill(int node) override {
     network_.Kill(node);
     SetQuiet(node, true);

@@ -3,10 +3,11 @@
 
 #include <tuple>
 
+#include "tests/transport/tcp_world.h"
 #include "tests/transport/world.h"
 
 namespace shunt::transport::testing {
 
-using Worlds = std::tuple<FakeWorld, FakeStreamsWorld>;
+using Worlds = std::tuple<FakeWorld, FakeStreamsWorld, TcpWorld, TcpStreamsWorld>;
 
 }  // namespace shunt::transport::testing

@@ -87,13 +87,13 @@ NetCost Bruck(const Call& c) {
   return {rounds, rounds, blocks * c.b, blocks * c.b, 0, 0};
 }
 
-// arXiv 2506.20252, section 3.
+// arXiv 2506.20252. The bounded form pays a latency a round here, as if it had one arrival at a
+// time.
 NetCost Pat(const Call& c) {
-  const double rounds = net::CeilLog2(c.n);
+  const double rounds = c.spec.algorithm == Algorithm::kPatBounded ? c.n - 1 : net::CeilLog2(c.n);
   const double moved = (c.n - 1) * c.b;
   const double reduced = c.Is(OpKind::kReduceScatter) ? moved : 0;
-  const bool bounded = c.spec.algorithm == Algorithm::kPatBounded;
-  return {rounds, bounded ? c.n - 1.0 : rounds, moved, moved, reduced, reduced};
+  return {rounds, rounds, moved, moved, reduced, reduced};
 }
 
 // Thakur and others 2005, section 4.2. Pairwise pays a latency a round: an executor that does not

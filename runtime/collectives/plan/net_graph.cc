@@ -14,7 +14,9 @@ absl::Status Graph::Build(const NetSpec& spec, const NetSteps& source) {
   if (absl::Status s = Load(source); !s.ok()) return s;
   if (absl::Status s = Pair(); !s.ok()) return s;
   Depend();
-  return absl::OkStatus();
+  if (late_ == kNone) return absl::OkStatus();
+  return WrongStep(late_, "waits for a step of a later round than its own, ",
+                   steps_[late_].step.round);
 }
 
 absl::Status Graph::Load(const NetSteps& source) {
@@ -107,6 +109,7 @@ absl::Status Graph::Pair() {
 }
 
 void Graph::Depend() {
+  late_ = kNone;
   edges_.clear();
   edge_head_.assign(steps_.size(), kNone);
   waits_.assign(steps_.size(), 0);
@@ -150,6 +153,7 @@ void Graph::AddEdge(uint32_t from, uint32_t to) {
   edges_.push_back({to, edge_head_[from]});
   edge_head_[from] = static_cast<uint32_t>(edges_.size() - 1);
   ++waits_[to];
+  if (steps_[from].step.round > steps_[to].step.round) late_ = to;
 }
 
 }  // namespace shunt::net

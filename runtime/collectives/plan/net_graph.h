@@ -84,6 +84,7 @@ class Graph {
   std::vector<uint32_t> first_;
   std::vector<uint32_t> seen_;                     // by block
   std::vector<uint32_t> head_, tail_, next_send_;  // sends of each pair of participants
+  uint32_t late_ = kNone;                          // a node that waits for one of a later round
   std::vector<Link> edges_, reader_list_;
   std::vector<uint32_t> edge_head_, waits_;
   std::vector<uint32_t> writer_, readers_;  // by block, of one participant

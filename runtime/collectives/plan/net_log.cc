@@ -15,8 +15,8 @@
 //
 // Every participant is at every offset, each for another block. kPat sends all blocks of a round in
 // one message: the last hops carry one block, the first P / 2. kPatBounded walks the offsets from
-// P - 1 down instead, one block a message: an offset's children are all above it, and few sums are
-// open at a time. An all_gather is the mirror image of both.
+// P - 1 down instead, one block a message and round: an offset's children are all above it, and few
+// sums are open at a time. An all_gather is the mirror image of both.
 #include "runtime/collectives/plan/net_steps.h"
 
 namespace shunt::net {
@@ -72,12 +72,8 @@ NetStep PatBoundedAt(const NetSpec& spec, int p, uint32_t index) {
   const int32_t above = Wrap(int64_t{p} + d, n), below = Wrap(int64_t{p} - d, n);
   const BlockSet parent = Blocks(Wrap(int64_t{p} + offset - d, n));
   const BlockSet own = Blocks(Wrap(int64_t{p} + offset, n));
-  if (gathers) {
-    const int round = CeilLog2(n) - 1 - LowBitIndex(offset);
-    return send ? Send(below, parent, round) : Recv(above, own, round);
-  }
-  const int round = LowBitIndex(offset);
-  return send ? Send(above, own, round) : RecvReduce(below, parent, round);
+  if (gathers) return send ? Send(below, parent, j) : Recv(above, own, j);
+  return send ? Send(above, own, j) : RecvReduce(below, parent, j);
 }
 
 }  // namespace

@@ -54,18 +54,19 @@ absl::StatusOr<Algorithm> AlgorithmOf(std::string_view name);
 // One collective among `participants` nodes. A barrier is an all_reduce of nothing; all_to_all_v is
 // an all_to_all whose blocks differ in size.
 //
-//   kind                   blocks                 holds at first           must hold at the end
-//   all_reduce             BlockCount             own share of every one   every one, combined
-//   broadcast              BlockCount             root: every one          every one
-//   reduce                 BlockCount             own share of every one   root: every one,
-//   combined all_gather, gather     participants           block p                  all / root:
-//   every one reduce_scatter         participants           own share of every one   block p,
-//   combined scatter                participants           root: every one          block p
-//   all_to_all             participants squared   (p, *)                   (*, p)
+//   kind                blocks                holds at first          must hold at the end
+//   all_reduce          BlockCount            own share of every one  every one, combined
+//   reduce              BlockCount            own share of every one  root: every one, combined
+//   reduce_scatter      participants          own share of every one  block p, combined
+//   broadcast           BlockCount            root: every one         every one
+//   scatter             participants          root: every one         block p
+//   all_gather, gather  participants          block p                 all / root: every one
+//   all_to_all          participants squared  (p, *)                  (*, p)
 //
-// (s, d) is block s * participants + d; a participant holds at most one block of each d - s at a
-// time (mod participants), so that many slots are enough. In an all_reduce by kDirect block p is
-// the whole vector of participant p: they are gathered, and kCombine folds them in rank order.
+// (s, d) is block s * participants + d. By kBruck a participant needs one block of each d - s
+// (modulo participants) at a time: a slot for each, and room for what arrives while a slot is still
+// being sent. In an all_reduce by kDirect block p is the whole vector of participant p: they are
+// gathered, and kCombine folds them in rank order.
 //
 // With kAggregated, `aggregators` further participants follow, numbered from `participants`: they
 // have no data of their own, and a kRecvReduce into a block they do not hold yet is a kRecv.
@@ -93,7 +94,8 @@ struct NetStep {
   int32_t peer = 0;  // of a kCombine: the participant itself
   BlockSet blocks;   // Bruck's all_to_all: count only, ForEachBlock knows which
   // The same at both ends of a message, and later than that of every message whose contents it
-  // carries on. It need not rise along the list. For drawings and cost models.
+  // carries on. It need not rise along the list. An executor may do more than one round at a time,
+  // or finish one before it begins the next: no step waits for one of a later round.
   uint32_t round = 0;
 };
 
@@ -111,8 +113,8 @@ struct BlockRange {
 };
 BlockRange BlockRangeOf(const NetSpec& spec, uint32_t block, uint64_t elements);
 
-// Steps of one participant (or aggregator). Step `index` is computed in O(log participants) at
-// most; nobody stores a list. One participant alone has none.
+// Steps of one participant (or aggregator). Step `index`, below the count, is computed in O(log
+// participants) at most; nobody stores a list. One participant alone has none.
 uint32_t NetStepCount(const NetSpec& spec, int participant);
 NetStep NetStepAt(const NetSpec& spec, int participant, uint32_t index);
 

@@ -54,7 +54,7 @@ class NetProver {
   // The counts if, in the strictest run,
   //  - peers and blocks exist, and no step names a block twice,
   //  - sends and receives pair up and cover the same blocks in the same order, in the same round,
-  //  - a round carries on only what earlier rounds brought,
+  //  - a round carries on only what earlier rounds brought, and waits for no later one,
   //  - every step comes to its end,
   //  - nobody sends or reduces into a block that it does not hold (but aggregators), or combines
   //    a contribution with itself,

@@ -126,8 +126,9 @@ struct TreeSteps {
     if (down && label != 0) {
       steps[count++] = Recv(rank(tree.Parent(label)), Blocks(t), round(label));
     }
-    for (int which = 0; which < 2; ++which) {
-      const int32_t child = tree.Child(label, which);
+    // The higher child may be a smaller subtree: ready earlier upwards, served later downwards.
+    for (int i = 0; i < 2; ++i) {
+      const int32_t child = tree.Child(label, down ? i : 1 - i);
       if (child == 0) continue;
       steps[count++] = down ? Send(rank(child), Blocks(t), round(child))
                             : RecvReduce(rank(child), Blocks(t), round(child));

@@ -74,7 +74,7 @@ struct Header {
   uint16_t slots = 0;
   uint16_t notes = 0;
   uint32_t payload_bytes = 0;
-  Tag tag;
+  Tag tag = {};
   Signature signature = 0;
   uint64_t grant = 0;
   uint64_t message_bytes = 0;

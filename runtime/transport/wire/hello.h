@@ -41,7 +41,7 @@ inline constexpr Versions kVersions{1, 1};
 absl::StatusOr<uint8_t> Negotiate(Versions ours, Versions theirs);
 
 struct Hello {
-  Versions versions;
+  Versions versions = {};
   uint8_t stream = 0;
   uint8_t streams = 1;
   uint64_t incarnation = 0;
