@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -172,6 +173,8 @@ constexpr ConfigKey kKeys[] = {
     {"max_communicators_per_session", "an integer from 1 to 65536",
      "communicators of one session at most, joined or joining",
      SetInteger<&Config::max_communicators_per_session, 1, 65536>},
+    {"max_regions_per_session", "an integer from 1 to 1048576", "regions of one session at most",
+     SetInteger<&Config::max_regions_per_session, 1, 1048576>},
     {"spin_us", "an integer from -1 to 10000",
      "microseconds that a worker polls before it sleeps; -1: 20 while there are more CPUs than "
      "sessions, else 0",
@@ -239,7 +242,9 @@ absl::StatusOr<uint64_t> ParseSize(std::string_view text) {
   if (SplitUnit(text, &number, &unit)) {
     for (const auto& known : kUnits) {
       const double bytes = number * known.bytes;
-      if (unit == known.unit && bytes < 9e18) return static_cast<uint64_t>(std::llround(bytes));
+      if (unit == known.unit && bytes < 9e18 && (bytes == 0 || bytes >= 1)) {
+        return static_cast<uint64_t>(std::llround(bytes));
+      }
     }
   }
   return absl::InvalidArgumentError(
@@ -267,6 +272,11 @@ absl::StatusOr<std::chrono::nanoseconds> ParseDuration(std::string_view text) {
 absl::Status ApplyConfigFile(const std::string& path, Config* config) {
   std::ifstream in(path, std::ios::binary);
   if (!in) return absl::NotFoundError(absl::StrCat(path, ": cannot open the configuration file"));
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": is a directory; expected a configuration file"));
+  }
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   return ApplyToml(text, path, config);
 }

@@ -51,6 +51,9 @@ memory::Quotas QuotasOf(const Config& config, const topology::Topology& topology
       config.memory_per_tenant != 0 ? config.memory_per_tenant : quotas.total_bytes;
   quotas.session_bytes =
       config.memory_per_session != 0 ? config.memory_per_session : quotas.tenant_bytes;
+  quotas.session_regions = static_cast<uint64_t>(config.max_regions_per_session);
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) quotas.total_regions = files.rlim_cur / 2;
   return quotas;
 }
 
@@ -138,8 +141,9 @@ class DaemonImpl : public Daemon {
     absl::Status status;
     OnLoop([this, &status] {
       auto lease = LeaseServer::Start(config_.socket + ".lease", config_.socket_mode,
-                                      static_cast<size_t>(config_.max_sessions) + 256, loop_.get(),
-                                      services_.get());
+                                      static_cast<size_t>(config_.max_sessions) + 512,
+                                      static_cast<size_t>(config_.max_sessions_per_tenant) + 128,
+                                      loop_.get(), services_.get());
       status = lease.status();
       if (lease.ok()) lease_ = *std::move(lease);
     });

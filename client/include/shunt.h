@@ -165,10 +165,15 @@ SHUNT_API int32_t shunt_world_size(const shunt_comm* comm);
  * refused.
  */
 
+/* With a handle: the operation moves only while this process polls or waits, as a blocking call
+ * does; the daemon is not asked to see it through. For callers that wait at once, but in slices. */
+#define SHUNT_CALL_ONLY_WHILE_WAITING 1u
+
 typedef struct shunt_call {
   size_t struct_size;
   int64_t timeout_ns;
   const void* scalar; /* SHUNT_PREMUL_SUM: one element of the data type, this rank's factor */
+  uint32_t flags;     /* SHUNT_CALL_… */
 } shunt_call;
 
 /* `call` may be NULL everywhere. */

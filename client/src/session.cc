@@ -14,6 +14,7 @@
 #include "runtime/core/clock.h"
 #include "runtime/core/status.h"
 #include "runtime/core/unix_socket.h"
+#include "runtime/core/utf8.h"
 
 namespace shunt::client {
 namespace {
@@ -67,7 +68,8 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const Options& options) {
 absl::Status Session::Start(const Options& options) {
   SHUNT_ASSIGN_OR_RETURN(
       LeaseConnection::Reply reply,
-      lease_->Call(OpenSession{options.name, SHUNT_VERSION, kRingEntries}, RequestDeadlineNs()));
+      lease_->Call(OpenSession{Printable(options.name), SHUNT_VERSION, kRingEntries},
+                   RequestDeadlineNs()));
   const auto* opened = std::get_if<SessionOpened>(&reply.message.response);
   if (opened == nullptr || reply.fds.size() != 2) {
     return absl::InternalError("shuntd's reply to OpenSession has no session or no rings");

@@ -34,7 +34,12 @@ bool SameCall(uint32_t channel, const PostBody& a, const PostBody& b);
 inline bool Settle(const Channel& channel, uint64_t seq, Outcome outcome) {
   std::atomic<uint64_t>& word = channel.fate(seq).outcome;
   uint64_t seen = word.load(std::memory_order_acquire);
-  while (seen >> 2 < seq) {
+  // Nobody writes an outcome of this operation that is none but a hostile rank: it is overwritten.
+  const auto undecided = [&] {
+    const uint64_t state = seen & 3;
+    return seen >> 2 < seq || (seen >> 2 == seq && state != kSucceeded && state != kFailed);
+  };
+  while (undecided()) {
     if (word.compare_exchange_weak(seen, seq << 2 | outcome, std::memory_order_seq_cst))
       return true;
   }

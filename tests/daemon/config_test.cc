@@ -54,6 +54,7 @@ TEST_CASE("every key of the table can be set from a file and from a flag") {
       {"max_sessions", "7", "7"},
       {"max_sessions_per_tenant", "7", "7"},
       {"max_communicators_per_session", "7", "7"},
+      {"max_regions_per_session", "7", "7"},
       {"spin_us", "-1", "-1"},
   };
   CHECK(std::size(cases) == ConfigKeys().size());

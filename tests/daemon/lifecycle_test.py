@@ -344,6 +344,11 @@ class StartAndStop(unittest.TestCase):
         for key in set(keys) - {"help", "config", "check_config", "version"}:
             self.assertIn(f"\n{key} = ", text)
 
+    def test_a_directory_for_a_configuration_is_an_error(self):
+        result = self.run_shuntd("--config", "/")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("/: is a directory; expected a configuration file", result.stderr)
+
     def test_a_missing_configuration_file_is_an_error(self):
         result = self.run_shuntd("--config", "/nonexistent.toml")
         self.assertEqual(result.returncode, 1)

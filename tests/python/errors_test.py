@@ -18,6 +18,20 @@ sys.stdin.readline()
 """
 
 
+INTERRUPTED = """
+import sys, shunt
+session = shunt.connect()
+comm = session.join("interrupted", 1, 2)
+for what, call in (("barrier", comm.barrier), ("join", lambda: session.join("lonely", 0, 2))):
+    try:
+        print(what, flush=True)
+        call()
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+sys.stdin.readline()
+"""
+
+
 class Errors(support.DaemonTest):
     def refused(self, kind, words, call):
         with self.assertRaisesRegex(kind, words) as caught:
@@ -162,7 +176,7 @@ class Errors(support.DaemonTest):
             started.wait(support.PATIENCE)
             if comm.rank == 0:
                 comm.abort("the loss is not a number")
-                self.refused(shunt.FailedPrecondition, "the loss is not a number", comm.barrier)
+                self.refused(shunt.Aborted, "the loss is not a number", comm.barrier)
                 return
             self.refused(shunt.Aborted, "the loss is not a number", operation.wait)
 
@@ -176,6 +190,16 @@ class Errors(support.DaemonTest):
             waiting = comm.barrier(timeout=support.PATIENCE, async_op=True)
             os.kill(process.pid, signal.SIGKILL)
             self.refused(shunt.Unavailable, r"rank 1\b", waiting.wait)
+
+    def test_ctrl_c_ends_a_call_that_blocks_and_the_other_ranks_are_told(self):
+        with support.python_process(INTERRUPTED) as process, shunt.connect() as session:
+            comm = session.join("interrupted", 0, 2)
+            for what in ("barrier", "join"):
+                self.assertEqual(process.stdout.readline(), what + "\n")
+                support.wait_until(lambda: support.sleeps_in_futex(process.pid), f"a {what} that waits")
+                os.kill(process.pid, signal.SIGINT)
+                self.assertEqual(process.stdout.readline(), "interrupted\n")
+            self.refused(shunt.Aborted, r"rank 1\b.*KeyboardInterrupt", comm.barrier)
 
     def test_daemon_that_dies_is_told(self):
         daemon = support.Daemon()

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _dtypes, memory
+from ._interruptible import interruptible
 from ._lease import Lease
 from ._library import JoinOptions, Library, OpenOptions, load
 from .communicator import Communicator
@@ -109,11 +110,15 @@ class Session:
             nanoseconds("join", timeout),
             nanoseconds("join", default_timeout),
         )
-        pointer = ctypes.c_void_p()
-        status = lease.library.join(lease.pointer, ctypes.byref(options), ctypes.byref(pointer))
-        if status:
-            raise lease.library.error(status)
-        return Communicator(lease, pointer.value or 0, name, rank, world_size, self._communicators)
+
+        def wait() -> int:
+            pointer = ctypes.c_void_p()
+            status = lease.library.join(lease.pointer, ctypes.byref(options), ctypes.byref(pointer))
+            if status:
+                raise lease.library.error(status)
+            return pointer.value or 0
+
+        return Communicator(lease, interruptible(wait, lease.library.leave), name, rank, world_size, self._communicators)
 
     # ---- life
 
