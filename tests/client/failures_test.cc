@@ -537,8 +537,9 @@ TEST_CASE("a socket path that is too long, and one where nobody listens") {
   REQUIRE_NOTHROW(ExpectCode(shunt_open(&options, &session), SHUNT_INVALID_ARGUMENT,
                              {"125 bytes", "at most 101"}));
   options.socket = "/tmp/no-such-socket";
-  REQUIRE_NOTHROW(
-      ExpectCode(shunt_open(&options, &session), SHUNT_UNAVAILABLE, {"/tmp/no-such-socket"}));
+  REQUIRE_NOTHROW(ExpectCode(shunt_open(&options, &session), SHUNT_UNAVAILABLE,
+                             {"no shuntd answers at /tmp/no-such-socket (",
+                              "shuntd --socket /tmp/no-such-socket", "$SHUNT_SOCKET"}));
   options.struct_size = 3;
   REQUIRE_NOTHROW(
       ExpectCode(shunt_open(&options, &session), SHUNT_INVALID_ARGUMENT, {"struct_size"}));
