@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <map>
 
@@ -148,7 +149,7 @@ void FinishSweep(const SweepTexts& texts, SweepOptions* o) {
   }
   for (double size = static_cast<double>(first); size <= static_cast<double>(last) * (1 + 1e-9);
        size *= texts.factor) {
-    o->sizes.push_back(static_cast<uint64_t>(size + 0.5));
+    o->sizes.push_back(static_cast<uint64_t>(std::llround(size)));
   }
 }
 
