@@ -235,7 +235,7 @@ TEST_CASE("the daemon is killed: everything that waits ends at once with UNAVAIL
     TestDaemon daemon;
     std::atomic<int> waiting{0};
     std::thread killer([&] {
-      while (waiting < 2) std::this_thread::yield();
+      while (waiting < 3) std::this_thread::yield();
       daemon.Kill();
     });
     Daemon();  // started by this thread, whose end would be its own
@@ -249,6 +249,7 @@ TEST_CASE("the daemon is killed: everything that waits ends at once with UNAVAIL
         options.name = "lonely";
         options.world_size = 2;
         shunt_comm* comm = nullptr;
+        ++waiting;
         ExpectCode(shunt_join(session, &options, &comm), SHUNT_UNAVAILABLE);
         return;
       }
