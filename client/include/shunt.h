@@ -127,11 +127,11 @@ SHUNT_API int shunt_region_id(shunt_session* session, const void* pointer, uint6
 
 typedef struct shunt_join_options {
   size_t struct_size;
-  const char* name; /* 1 to 128 bytes; communicators of one tenant and job are known by it */
-  const char* job;  /* keeps jobs with equal names apart; NULL: $SHUNT_JOB, else "" */
-  int32_t rank;     /* 0 <= rank < world_size */
-  int32_t world_size;
-  int64_t timeout_ns;         /* for the join itself; 0: 60 s */
+  const char* name;   /* 1 to 128 bytes; communicators of one tenant and job are known by it */
+  const char* job;    /* keeps jobs with equal names apart; NULL: $SHUNT_JOB, else "" */
+  int32_t rank;       /* 0 <= rank < world_size */
+  int32_t world_size; /* 1 to 128: the ranks of one node */
+  int64_t timeout_ns; /* for the join itself; 0: 60 s */
   int64_t default_timeout_ns; /* for calls whose timeout is 0; 0: 60 s */
 } shunt_join_options;
 

@@ -233,7 +233,7 @@ TEST_CASE("the daemon is killed: everything that waits ends at once with UNAVAIL
     TestDaemon daemon;
     std::atomic<int> waiting{0};
     std::thread killer([&] {
-      while (waiting < 2) std::this_thread::yield();
+      while (waiting < 3) std::this_thread::yield();
       daemon.Kill();
     });
     Daemon();  // started by this thread, whose end would be its own
@@ -247,6 +247,7 @@ TEST_CASE("the daemon is killed: everything that waits ends at once with UNAVAIL
         options.name = "lonely";
         options.world_size = 2;
         shunt_comm* comm = nullptr;
+        ++waiting;
         ExpectCode(shunt_join(session, &options, &comm), SHUNT_UNAVAILABLE);
         return;
       }
@@ -551,8 +552,9 @@ TEST_CASE("a socket path that is too long, and one where nobody listens") {
   REQUIRE_NOTHROW(ExpectCode(shunt_open(&options, &session), SHUNT_INVALID_ARGUMENT,
                              {"125 bytes", "at most 101"}));
   options.socket = "/tmp/no-such-socket";
-  REQUIRE_NOTHROW(
-      ExpectCode(shunt_open(&options, &session), SHUNT_UNAVAILABLE, {"/tmp/no-such-socket"}));
+  REQUIRE_NOTHROW(ExpectCode(shunt_open(&options, &session), SHUNT_UNAVAILABLE,
+                             {"no shuntd answers at /tmp/no-such-socket (",
+                              "shuntd --socket /tmp/no-such-socket", "$SHUNT_SOCKET"}));
   options.struct_size = 3;
   REQUIRE_NOTHROW(
       ExpectCode(shunt_open(&options, &session), SHUNT_INVALID_ARGUMENT, {"struct_size"}));

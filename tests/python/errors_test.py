@@ -51,6 +51,8 @@ class Errors(support.DaemonTest):
                 ("dtype bool.*uint8", lambda: comm.all_reduce(x > 0)),
                 ("complex64.*real and imaginary", lambda: comm.all_reduce(np.zeros(3, np.complex64))),
                 ("uint16.*bfloat16", lambda: comm.all_reduce(np.zeros(3, np.uint16))),
+                ("dtype complex128.*; known: int8, .*bfloat16, .*float64", lambda: comm.all_reduce(np.zeros(3, complex))),
+                ("dtype 'float7' is unknown.*know: int8, .*float8_e5m2", lambda: session.empty(3, "float7")),
                 ("foreign byte order", lambda: comm.all_reduce(x.astype(">f4"))),
                 ("needs float8_e5m2 or uint8", lambda: comm.all_reduce(x, dtype="float8_e5m2")),
                 ("unknown dtype 'float7'", lambda: comm.all_reduce(x, dtype="float7")),
@@ -262,8 +264,18 @@ class Loading(support.unittest.TestCase):
             os.environ["SHUNT_LIBRARY"] = environment
         if "$SHUNT_LIBRARY" not in words:
             self.skipTest("a libshunt is found in one of the usual places")
-        for place in ("$SHUNT_LIBRARY: not set", "client/python/shunt/libshunt.so", "build/lib/libshunt.so", "system loader"):
+        for place in ("$SHUNT_LIBRARY: not set", "client/python/shunt/libshunt.so", "build/lib/libshunt.so", "system loader", "ldconfig", "PREFIX/lib/libshunt.so"):
             self.assertIn(place, words)
+
+    def test_named_directory_gets_the_file_that_was_meant(self):
+        code = "import shunt\ntry: shunt.connect()\nexcept shunt.LibraryNotFound as error: print(error)"
+        environment = os.environ["SHUNT_LIBRARY"]
+        os.environ["SHUNT_LIBRARY"] = "/usr/lib"
+        try:
+            with support.python_process(code) as process:
+                self.assertIn("$SHUNT_LIBRARY is '/usr/lib', a directory; expected the file", process.stdout.read())
+        finally:
+            os.environ["SHUNT_LIBRARY"] = environment
 
     def test_named_library_that_is_wrong_is_an_error_at_once(self):
         code = "import shunt\ntry: shunt.connect()\nexcept shunt.LibraryNotFound as error: print(error)"

@@ -135,6 +135,9 @@ def load() -> Library:
         return _loaded
     chosen = os.environ.get("SHUNT_LIBRARY")
     if chosen:
+        if os.path.isdir(chosen):
+            file = os.path.join(chosen, _PLAIN_NAME)
+            raise errors.LibraryNotFound(f"$SHUNT_LIBRARY is {chosen!r}, a directory; expected the file, such as {file!r}")
         try:
             _loaded = _open(chosen)
         except OSError as error:
@@ -151,6 +154,6 @@ def load() -> Library:
         except OSError as error:
             tried.append(f"{shown}: {error}")
     raise errors.LibraryNotFound(
-        "cannot find libshunt.so. Install Shunt (cmake --install) or name the library in $SHUNT_LIBRARY. "
-        "Tried:\n  $SHUNT_LIBRARY: not set\n  " + "\n  ".join(tried)
+        "cannot find libshunt.so. Install Shunt (cmake --install, then ldconfig as root); where it lies under another "
+        "prefix, set SHUNT_LIBRARY=PREFIX/lib/libshunt.so. Tried:\n  $SHUNT_LIBRARY: not set\n  " + "\n  ".join(tried)
     )

@@ -91,7 +91,7 @@ class Session:
 
     def join(self, name: str, rank: int, world_size: int, job: Optional[str] = None,
              timeout: Optional[float] = 60.0, default_timeout: Optional[float] = 60.0) -> Communicator:
-        """Returns when all `world_size` ranks have joined `name`. Times in seconds; `default_timeout` is for
+        """Returns when all `world_size` ranks (1 to 128) have joined `name`. Times in seconds; `default_timeout` is for
         the calls that name none.
 
         `job` keeps jobs with equal names apart (default: $SHUNT_JOB, else ""). DeadlineExceeded names the ranks
