@@ -174,7 +174,7 @@ constexpr ConfigKey kKeys[] = {
      "communicators of one session at most, joined or joining", "1024",
      SetInteger<&Config::max_communicators_per_session, 1, 65536>},
     {"max_regions_per_session", "an integer from 1 to 1048576", "regions of one session at most",
-     SetInteger<&Config::max_regions_per_session, 1, 1048576>},
+     "4096", SetInteger<&Config::max_regions_per_session, 1, 1048576>},
     {"spin_us", "an integer from -1 to 10000",
      "microseconds that a worker polls before it sleeps; -1: 20 while there are more CPUs than "
      "sessions, else 0",

@@ -94,7 +94,9 @@ TEST_CASE("an outcome that is none does not keep the daemon from deciding") {
   World world({.ranks = 2});
   CaseRunner runner(&world, 0);
   runner.Prepare(MakeCase(OpKind::kAllReduce, 1000, 1));
-  REQUIRE(world.server().PostFor(0, runner.call(), {World::RegionId(0), 0}, {World::RegionId(0), 8192}, 1).ok());
+  REQUIRE(world.server()
+              .PostFor(0, runner.call(), {World::RegionId(0), 0}, {World::RegionId(0), 8192}, 1)
+              .ok());
   world.board().channel(0).fate(1).outcome.store(uint64_t{1} << 2 | nonsense);
   CHECK(world.server().Expire(0, 1, 0) == Service::kFailed);
 }

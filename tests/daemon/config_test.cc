@@ -81,7 +81,8 @@ TEST_CASE("the defaults that --help shows are those of a daemon without flags") 
     shown.memory_total = shown.memory_per_tenant = shown.memory_per_session = 77;
     shown.grace_period = shown.warm_ttl = 77ns;
     shown.worker_threads = shown.warm_communicators = shown.max_sessions = 77;
-    shown.max_sessions_per_tenant = shown.max_communicators_per_session = shown.spin_us = 77;
+    shown.max_sessions_per_tenant = shown.max_communicators_per_session = 77;
+    shown.max_regions_per_session = shown.spin_us = 77;
     const Config other = shown;
     REQUIRE(ApplyFlag(key, key.initial, &shown).ok());
     const Config initial;
@@ -98,7 +99,7 @@ TEST_CASE("the defaults that --help shows are those of a daemon without flags") 
     arrived(&Config::grace_period), arrived(&Config::warm_ttl);
     arrived(&Config::warm_communicators), arrived(&Config::max_sessions);
     arrived(&Config::max_sessions_per_tenant), arrived(&Config::max_communicators_per_session);
-    arrived(&Config::spin_us);
+    arrived(&Config::max_regions_per_session), arrived(&Config::spin_us);
     CHECK(set == 1);
   }
 }
