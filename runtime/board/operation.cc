@@ -187,7 +187,7 @@ Operation::Step Operation::TakeFromSlot() {
 
 uint64_t Operation::OutcomeSeen() const {
   const uint64_t word = channel_.fate(seq_).outcome.load(std::memory_order_acquire);
-  return word >> 2 == seq_ ? word & 3 : 0;
+  return OutcomeIn(word, seq_);
 }
 
 Operation::Step Operation::Running(MemberHost& host, uint32_t max_chunks) {

@@ -19,7 +19,7 @@ constexpr uint64_t kSequenceMax = 1ull << 60;
 uint64_t OutcomeOf(const Channel& channel, uint64_t seq) {
   const uint64_t word = channel.fate(seq).outcome.load(std::memory_order_acquire);
   if (word >> 2 > seq) return kSucceeded;  // long over: its slot serves a later operation
-  return word >> 2 == seq ? word & 3 : 0;
+  return OutcomeIn(word, seq);
 }
 
 Service AsService(uint64_t outcome) {

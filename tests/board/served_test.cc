@@ -99,6 +99,7 @@ TEST_CASE("an outcome that is none does not keep the daemon from deciding") {
               .ok());
   world.board().channel(0).fate(1).outcome.store(uint64_t{1} << 2 | nonsense);
   CHECK(world.server().Expire(0, 1, 0) == Service::kFailed);
+  CHECK(world.server().Serve(0, 1) == Service::kFailed);
 }
 
 // Rank 0 has no Member: the daemon posts for it, as for a plain gRPC client. The others block.
