@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/event_signal.h"
+#include "daemon/log.h"
 #include "daemon/scheduler.h"
 #include "runtime/board/failure.h"
 #include "runtime/core/check.h"
@@ -13,8 +14,8 @@ namespace shunt::daemon {
 namespace {
 
 constexpr uint64_t kLongBytes = 256 << 10;
-// Bounds the descriptors that a client can make the daemon keep for one operation.
-constexpr size_t kAskersMax = 4 * board::kMaxLocalRanks;
+// Bounds the descriptors that a client can make the daemon keep.
+constexpr int kWatchesMax = 256;
 
 // Regions that the operation at hand has resolved: their mappings stay while it runs, also if their
 // owner dies meanwhile. One for each thread; Serve and PostFor never nest.
@@ -136,7 +137,18 @@ bool Communicator::MemberGone(int rank, bool died) {
 void Communicator::Abort(int rank, std::string_view reason) {
   server_.Abort(rank, reason);
   std::lock_guard lock(mutex_);
+  LogFailureLocked();
   ScheduleAllLocked();
+}
+
+void Communicator::LogFailureLocked() {
+  if (failure_logged_) return;
+  failure_logged_ = true;
+  LogInfo("communicator failed", {{"communicator", id_},
+                                  {"name", key_.name},
+                                  {"job", key_.job},
+                                  {"uid", key_.uid},
+                                  {"error", std::string(server_.FailureStatus().message())}});
 }
 
 void Communicator::FailForStop(std::string_view reason) {
@@ -176,6 +188,7 @@ void Communicator::AddLocked(uint32_t channel, uint64_t seq, Asker asker) {
 void Communicator::Kick(uint32_t channel) {
   std::lock_guard lock(mutex_);
   if (server_.failed()) {
+    LogFailureLocked();
     ScheduleAllLocked();
     return;
   }
@@ -183,20 +196,25 @@ void Communicator::Kick(uint32_t channel) {
   if (it != queues_.end()) ScheduleLocked(channel, it->second);
 }
 
-absl::Status Communicator::Watch(int rank, uint32_t channel, uint64_t seq, UniqueFd eventfd) {
+absl::Status Communicator::Watch(int rank, std::shared_ptr<Session> session, uint32_t channel,
+                                 uint64_t seq, UniqueFd eventfd) {
   {
     std::lock_guard lock(mutex_);
     const auto queue = queues_.find(channel);
     if (queue != queues_.end() && !members_[rank].gone) {
       const auto served = queue->second.pending.find(seq);
       if (served != queue->second.pending.end()) {
-        if (served->second.askers.size() >= kAskersMax) {
-          return absl::ResourceExhaustedError(absl::StrCat("operation ", seq, " of channel ",
-                                                           channel, " has ", kAskersMax,
-                                                           " watchers already"));
+        if (session->watches.load(std::memory_order_relaxed) >= kWatchesMax) {
+          return absl::ResourceExhaustedError(
+              absl::StrCat("session ", session->id, " watches ", kWatchesMax,
+                           " operations already, the most it may; wait for some"));
         }
+        session->watches.fetch_add(1, std::memory_order_relaxed);
         Asker asker;
         asker.rank = rank;
+        asker.watcher = std::shared_ptr<void>(nullptr, [session](void*) {
+          session->watches.fetch_sub(1, std::memory_order_relaxed);
+        });
         asker.eventfd = std::move(eventfd);
         served->second.askers.push_back(std::move(asker));
         return absl::OkStatus();
@@ -271,7 +289,7 @@ void Communicator::RunChannel(uint32_t channel) {
     }
     absl::Status outcome;
     if (service == board::Service::kFailed) {
-      outcome = server_.FailureStatus();
+      outcome = server_.OutcomeOfFailed();
       // Its record may be about to be written; the words matter less than the end.
       if (outcome.ok())
         outcome = absl::AbortedError(absl::StrCat("communicator ", id_, " has failed"));
@@ -282,6 +300,7 @@ void Communicator::RunChannel(uint32_t channel) {
       break;
     }
     if (service == board::Service::kFailed) {
+      LogFailureLocked();
       // Dead for every channel: the others find out now.
       for (auto& [other, other_queue] : queues_) {
         if (other != channel && !other_queue.pending.empty()) ScheduleLocked(other, other_queue);
@@ -292,6 +311,11 @@ void Communicator::RunChannel(uint32_t channel) {
     lock.unlock();
     Complete(channel, seq, std::move(node.mapped()), outcome);
     lock.lock();
+    if (!queue.pending.empty() && host_->scheduler->OthersWait()) {
+      // One operation at a time: other channels and communicators wait for this worker.
+      host_->scheduler->Ready(shared_from_this(), channel);
+      return;
+    }
   }
   queue.scheduled = false;
   if (queue.pending.empty()) queues_.erase(channel);
@@ -304,11 +328,13 @@ void Communicator::Complete(uint32_t channel, uint64_t seq, Served served,
   for (Asker& asker : served.askers) {
     if (asker.operation != nullptr) server_.Retire(channel, seq, asker.rank);
   }
-  for (Asker& asker : served.askers) {
-    if (asker.session != nullptr) asker.session->Complete(asker.ring_token, outcome.code());
-    if (asker.operation != nullptr) asker.operation->Finish(outcome);
-    if (asker.eventfd.valid()) SignalClientEventFd(asker.eventfd.get());
-  }
+  for (Asker& asker : served.askers) Answer(asker, outcome);
+}
+
+void Communicator::Answer(Asker& asker, const absl::Status& outcome) {
+  if (asker.session != nullptr) asker.session->Complete(asker.ring_token, outcome.code());
+  if (asker.operation != nullptr) asker.operation->Finish(outcome);
+  if (asker.eventfd.valid()) SignalClientEventFd(asker.eventfd.get());
 }
 
 bool Communicator::LooksLong(uint32_t channel) {
@@ -360,10 +386,34 @@ void Communicator::ExpireDue() {
   WatchDeadlineLocked(next);
   if (due.empty()) return;
   lock.unlock();
+  std::vector<Asker> stuck;
   for (const Due& d : due) {
     PinScope pins;
-    server_.Expire(d.channel, d.seq, d.rank);
+    if (server_.Expire(d.channel, d.seq, d.rank) != board::Service::kPending) continue;
+    // Whatever the board says, which any member may write: who asked is not left waiting.
+    lock.lock();
+    const auto queue = queues_.find(d.channel);
+    if (queue != queues_.end()) {
+      const auto served = queue->second.pending.find(d.seq);
+      if (served != queue->second.pending.end()) {
+        auto& askers = served->second.askers;
+        for (size_t i = 0; i < askers.size();) {
+          if (askers[i].rank != d.rank || askers[i].deadline_ns > now) {
+            ++i;
+            continue;
+          }
+          stuck.push_back(std::move(askers[i]));
+          askers.erase(askers.begin() + i);
+        }
+        if (askers.empty()) queue->second.pending.erase(served);
+      }
+    }
+    lock.unlock();
   }
+  const absl::Status late = absl::DeadlineExceededError(
+      absl::StrCat("an operation on communicator '", key_.name,
+                   "' did not end by its deadline, and its board makes no sense"));
+  for (Asker& asker : stuck) Answer(asker, late);
   lock.lock();
   ScheduleAllLocked();
 }
@@ -376,21 +426,23 @@ size_t Communicator::pending() const {
 }
 
 bool Communicator::LooksBusy() const {
-  if (!server_.FailureStatus().ok()) return false;
-  const board::Channel channel = board_.channel(0);
+  if (server_.failed()) return false;
   for (int rank = 0; rank < world_; ++rank) {
-    const uint64_t seq = board_.last_call(rank).sequence.load(std::memory_order_acquire);
-    const auto kind = board_.last_call(rank).words.load(std::memory_order_relaxed) & 0xff;
-    if (seq == 0 || kind == static_cast<uint8_t>(OpKind::kSend) ||
-        kind == static_cast<uint8_t>(OpKind::kRecv)) {
-      continue;
+    const board::LastCall& last = board_.last_call(rank);
+    const uint64_t seq = last.sequence.load(std::memory_order_acquire);
+    if (seq == 0) continue;
+    const uint64_t words = last.words.load(std::memory_order_relaxed);
+    const auto kind = static_cast<OpKind>(words & 0xff);
+    uint32_t id = 0;
+    if (kind == OpKind::kSend || kind == OpKind::kRecv) {
+      const int peer = static_cast<int16_t>(words >> 32);
+      if (peer < 0 || peer >= world_) continue;
+      id = kind == OpKind::kSend ? board_.PairChannel(rank, peer) : board_.PairChannel(peer, rank);
     }
-    bool all_posted = true;
-    for (int p = 0; p < world_; ++p) {
-      const uint64_t word = channel.post(seq, p).word.load(std::memory_order_acquire);
-      all_posted = all_posted && word >> 2 >= seq;
+    const board::Channel channel = board_.channel(id);
+    for (int p = 0; p < channel.participants(); ++p) {
+      if (channel.post(seq, p).word.load(std::memory_order_acquire) >> 2 < seq) return true;
     }
-    if (!all_posted) return true;
   }
   return false;
 }

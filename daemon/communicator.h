@@ -98,7 +98,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   void Kick(uint32_t channel);
   // Signals `eventfd` (CheckEventFd passed) when (channel, seq) has ended for `rank`; at once if
   // the daemon knows of no such operation.
-  absl::Status Watch(int rank, uint32_t channel, uint64_t seq, UniqueFd eventfd);
+  absl::Status Watch(int rank, std::shared_ptr<Session> session, uint32_t channel, uint64_t seq,
+                     UniqueFd eventfd);
   // Posts a call for `rank`. Nothing was posted if it fails. `operation` is finished with the
   // outcome.
   absl::Status PostFor(int rank, const board::Call& call, board::RegionRef in, board::RegionRef out,
@@ -125,6 +126,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
     uint64_t ring_token = 0;
     std::shared_ptr<Operation> operation;  // gRPC
     UniqueFd eventfd;                      // watch
+    std::shared_ptr<void> watcher;         // counts it for its session
   };
   struct Served {
     absl::InlinedVector<Asker, 2> askers;
@@ -142,8 +144,10 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   void AddLocked(uint32_t channel, uint64_t seq, Asker asker);
   void ScheduleLocked(uint32_t channel, ChannelQueue& queue);
   void ScheduleAllLocked();
+  void LogFailureLocked();
   void WatchDeadlineLocked(int64_t deadline_ns);
   void ExpireDue();
+  static void Answer(Asker& asker, const absl::Status& outcome);
   // After the lock is gone: `served` has ended.
   void Complete(uint32_t channel, uint64_t seq, Served served, const absl::Status& outcome);
 
@@ -160,6 +164,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   mutable std::mutex mutex_;
   std::vector<Member> members_;
   int gone_ = 0;
+  bool failure_logged_ = false;
   std::unordered_map<uint32_t, ChannelQueue> queues_;
   // Of participants whose calls the daemon posts: (channel, participant) → the last sequence.
   std::map<std::pair<uint32_t, int>, uint64_t> posted_;

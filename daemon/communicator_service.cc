@@ -72,8 +72,8 @@ absl::Status Services::Watch(const SessionPtr& session, const v1::WatchOperation
   }
   // What the client submitted before it sent this must be known first.
   context_.scheduler->Drain(session);
-  return membership.communicator->Watch(membership.rank, request.channel(), request.sequence(),
-                                        std::move(eventfd));
+  return membership.communicator->Watch(membership.rank, session, request.channel(),
+                                        request.sequence(), std::move(eventfd));
 }
 
 }  // namespace shunt::daemon

@@ -100,7 +100,7 @@ absl::Status CommunicatorTable::AdmitLocked(const std::shared_ptr<Session>& sess
           Quoted(key), ": rank ", args.rank, " is held by session ", holder.session_id, " (pid ",
           holder.pid, ", '", holder.name, "')",
           holder.session_id == session->id ? ", which is this one: leave before joining again"
-                                           : ""));
+                                           : "; is it another job's? $SHUNT_JOB keeps jobs apart"));
     }
   }
   if (record.joining != nullptr) {
@@ -116,7 +116,8 @@ absl::Status CommunicatorTable::AdmitLocked(const std::shared_ptr<Session>& sess
     if (taken != joining.ranks.end()) {
       return absl::AlreadyExistsError(absl::StrCat(Quoted(key), ": rank ", args.rank,
                                                    " is taken by ", Who(*taken->second.session),
-                                                   ", which waits for the others to join"));
+                                                   ", which waits for the others to join; is it "
+                                                   "another job's? $SHUNT_JOB keeps jobs apart"));
     }
   }
   return host_->regions->Charge(session->owner(), Communicator::kChargedBytes,
@@ -156,6 +157,7 @@ uint64_t CommunicatorTable::Join(const std::shared_ptr<Session>& session,
         record.is_idle = false;
       }
       join_id = next_join_id_++;
+      record.joining->gave_up.erase(args.rank);
       Participant& participant = record.joining->ranks[args.rank];
       participant.join_id = join_id;
       participant.session = session;
@@ -227,6 +229,7 @@ bool CommunicatorTable::RemoveLocked(uint64_t join_id, Participant* removed, std
   const auto participant = joining.ranks.find(rank);
   *removed = std::move(participant->second);
   joining.ranks.erase(participant);
+  if (missing != nullptr) joining.gave_up.insert(rank);
   joins_.erase(join);
   const auto of_session = joins_of_session_.find(removed->session->id);
   if (--of_session->second == 0) joins_of_session_.erase(of_session);
@@ -258,14 +261,20 @@ void CommunicatorTable::Expire(uint64_t join_id) {
 }
 
 std::string CommunicatorTable::MissingRanks(const Joining& joining) const {
+  constexpr int kNamedMax = 16;
   std::string list;
   int count = 0;
   for (int rank = 0; rank < joining.world; ++rank) {
-    if (joining.ranks.contains(rank)) continue;
-    if (++count <= 16) absl::StrAppend(&list, list.empty() ? "" : ", ", rank);
+    if (joining.ranks.contains(rank) || joining.gave_up.contains(rank)) continue;
+    if (++count <= kNamedMax) absl::StrAppend(&list, list.empty() ? "" : ", ", rank);
   }
-  if (count > 16) absl::StrAppend(&list, ", ... (", count, " in all)");
-  return absl::StrCat(joining.ranks.size(), " of ", joining.world,
+  if (count > kNamedMax) absl::StrAppend(&list, ", ... (", count, " in all)");
+  const size_t joined = joining.ranks.size() + joining.gave_up.size();
+  if (count == 0) {
+    return absl::StrCat("all ", joining.world, " ranks joined, but ", joining.gave_up.size(),
+                        " gave up at their deadlines before the last one came");
+  }
+  return absl::StrCat(joined, " of ", joining.world,
                       " ranks joined before the deadline; missing rank", count == 1 ? " " : "s ",
                       list);
 }

@@ -7,6 +7,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -94,6 +95,7 @@ class CommunicatorTable {
   struct Joining {
     int world = 0;
     std::unordered_map<int, Participant> ranks;
+    std::set<int> gave_up;  // had joined, until their deadlines
     std::shared_ptr<Communicator> next;
   };
   struct Record {

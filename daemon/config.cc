@@ -2,17 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "runtime/core/status.h"
 #include "runtime/core/unix_socket.h"
-#include "runtime/topology/topology.h"
 
 namespace shunt::daemon {
 namespace {
@@ -138,44 +139,46 @@ constexpr char kDurationWords[] = "a duration such as \"500ms\", \"10s\" or \"5m
 constexpr ConfigKey kKeys[] = {
     {"socket", "a path of at most 101 bytes",
      "Unix socket to listen on; the lease socket lies beside it, with the suffix .lease",
-     SetSocket},
+     "/run/shunt/shuntd.sock", SetSocket},
     {"socket_mode", "an octal mode such as \"0600\" or \"0666\"",
-     "permissions of both socket files: who may write may connect", SetMode},
+     "permissions of both socket files: who may write may connect", "0600", SetMode},
     {"log_level", "\"trace\", \"debug\", \"info\", \"warn\" or \"error\"",
-     "least level that is logged", SetLogLevel},
-    {"log_format", "\"text\" or \"json\"", "form of a log line", SetLogFormat},
+     "least level that is logged", "info", SetLogLevel},
+    {"log_format", "\"text\" or \"json\"", "form of a log line", "text", SetLogFormat},
     {"worker_threads", "an integer from 0 to 256",
-     "threads that serve operations; 0: one for each CPU of the budget, at most 8",
+     "threads that serve operations; 0: one for each CPU of the budget, at most 8", "0",
      SetInteger<&Config::worker_threads, 0, 256>},
-    {"worker_cpus", "a list of CPUs such as \"0-3,8\"", "CPUs that workers may use; empty: all",
+    {"worker_cpus", "a list of CPUs such as \"0-3,8\"", "CPUs that workers may use; empty: all", "",
      SetCpus},
     {"numa_nodes", "a list of NUMA nodes such as [0, 1]",
-     "NUMA nodes that workers may use; empty: all", SetNodes},
-    {"memory_total", kSizeWords, "shared memory of all sessions; 0: half of the machine's",
+     "NUMA nodes that workers may use; empty: all", "", SetNodes},
+    {"memory_total", kSizeWords, "shared memory of all sessions; 0: half of the machine's", "0",
      SetSize<&Config::memory_total>},
     {"memory_per_tenant", kSizeWords, "shared memory of one user's sessions; 0: as memory_total",
-     SetSize<&Config::memory_per_tenant>},
-    {"memory_per_session", kSizeWords, "shared memory of one session; 0: as memory_per_tenant",
+     "0", SetSize<&Config::memory_per_tenant>},
+    {"memory_per_session", kSizeWords, "shared memory of one session; 0: as memory_per_tenant", "0",
      SetSize<&Config::memory_per_session>},
     {"grace_period", kDurationWords, "what running operations get when the daemon is asked to stop",
-     SetDuration<&Config::grace_period>},
+     "10s", SetDuration<&Config::grace_period>},
     {"warm_ttl", kDurationWords,
-     "how long the record of a communicator is kept after its last member left",
+     "how long the record of a communicator is kept after its last member left", "10m",
      SetDuration<&Config::warm_ttl>},
     {"warm_communicators", "an integer from 0 to 65536",
-     "records of left communicators that are kept at most",
+     "records of left communicators that are kept at most", "256",
      SetInteger<&Config::warm_communicators, 0, 65536>},
-    {"max_sessions", "an integer from 1 to 65536", "open sessions at most",
+    {"max_sessions", "an integer from 1 to 65536", "open sessions at most", "4096",
      SetInteger<&Config::max_sessions, 1, 65536>},
     {"max_sessions_per_tenant", "an integer from 1 to 65536", "open sessions of one user at most",
-     SetInteger<&Config::max_sessions_per_tenant, 1, 65536>},
+     "4096", SetInteger<&Config::max_sessions_per_tenant, 1, 65536>},
     {"max_communicators_per_session", "an integer from 1 to 65536",
-     "communicators of one session at most, joined or joining",
+     "communicators of one session at most, joined or joining", "1024",
      SetInteger<&Config::max_communicators_per_session, 1, 65536>},
+    {"max_regions_per_session", "an integer from 1 to 1048576", "regions of one session at most",
+     "4096", SetInteger<&Config::max_regions_per_session, 1, 1048576>},
     {"spin_us", "an integer from -1 to 10000",
      "microseconds that a worker polls before it sleeps; -1: 20 while there are more CPUs than "
      "sessions, else 0",
-     SetInteger<&Config::spin_us, -1, 10000>},
+     "-1", SetInteger<&Config::spin_us, -1, 10000>},
 };
 
 size_t EditDistance(std::string_view a, std::string_view b) {
@@ -206,6 +209,10 @@ bool SplitUnit(std::string_view text, double* number, std::string_view* unit) {
 }  // namespace
 
 std::span<const ConfigKey> ConfigKeys() { return kKeys; }
+
+std::string FlagOf(const ConfigKey& key) {
+  return absl::StrCat("--", absl::StrReplaceAll(key.name, {{"_", "-"}}));
+}
 
 const ConfigKey* FindConfigKey(std::string_view name) {
   const auto it = std::find_if(std::begin(kKeys), std::end(kKeys),
@@ -239,7 +246,9 @@ absl::StatusOr<uint64_t> ParseSize(std::string_view text) {
   if (SplitUnit(text, &number, &unit)) {
     for (const auto& known : kUnits) {
       const double bytes = number * known.bytes;
-      if (unit == known.unit && bytes < 9e18) return static_cast<uint64_t>(std::llround(bytes));
+      if (unit == known.unit && bytes < 9e18 && (bytes == 0 || bytes >= 1)) {
+        return static_cast<uint64_t>(std::llround(bytes));
+      }
     }
   }
   return absl::InvalidArgumentError(
@@ -267,11 +276,17 @@ absl::StatusOr<std::chrono::nanoseconds> ParseDuration(std::string_view text) {
 absl::Status ApplyConfigFile(const std::string& path, Config* config) {
   std::ifstream in(path, std::ios::binary);
   if (!in) return absl::NotFoundError(absl::StrCat(path, ": cannot open the configuration file"));
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": is a directory; expected a configuration file"));
+  }
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   return ApplyToml(text, path, config);
 }
 
 absl::Status ApplyFlag(const ConfigKey& key, std::string_view text, Config* config) {
+  config->set_at[key.name] = FlagOf(key);
   // A flag is text: try it as each type that the key may take.
   int64_t number = 0;
   if (absl::SimpleAtoi(View(text), &number) && key.set(config, number).ok())
@@ -285,9 +300,8 @@ absl::Status ApplyFlag(const ConfigKey& key, std::string_view text, Config* conf
   }
   if (all_numbers && key.set(config, list).ok()) return absl::OkStatus();
   const absl::Status status = key.set(config, std::string(text));
-  return absl::InvalidArgumentError(absl::StrCat("--", absl::StrReplaceAll(key.name, {{"_", "-"}}),
-                                                 " ", status.message(), "; expected ",
-                                                 key.expected));
+  return absl::InvalidArgumentError(
+      absl::StrCat(FlagOf(key), " ", status.message(), "; expected ", key.expected));
 }
 
 absl::Status CheckConfig(const Config& config) {
@@ -302,6 +316,28 @@ absl::Status CheckConfig(const Config& config) {
       ordered("memory_per_tenant", config.memory_per_tenant, "memory_total", config.memory_total));
   return ordered("memory_per_session", config.memory_per_session, "memory_total",
                  config.memory_total);
+}
+
+absl::StatusOr<topology::CpuList> CheckWorkerCpus(const Config& config,
+                                                  const topology::Topology& topology) {
+  const auto named = [&config](const char* key, const std::string& value, const absl::Status& why) {
+    const auto at = config.set_at.find(key);
+    return absl::InvalidArgumentError(
+        absl::StrCat(at == config.set_at.end() ? "" : absl::StrCat(at->second, ": "), key, " is ",
+                     value, ": ", why.message()));
+  };
+  SHUNT_ASSIGN_OR_RETURN(const topology::CpuList budget,
+                         topology::ParseCpuList(config.worker_cpus));
+  // The budget alone first, so that each error is the one of its key.
+  if (const auto cpus = topology::WorkerCpus(topology, budget, {}); !cpus.ok()) {
+    return named("worker_cpus", absl::StrCat("\"", config.worker_cpus, "\""), cpus.status());
+  }
+  auto cpus = topology::WorkerCpus(topology, budget, config.numa_nodes);
+  if (!cpus.ok()) {
+    return named("numa_nodes", absl::StrCat("[", absl::StrJoin(config.numa_nodes, ", "), "]"),
+                 cpus.status());
+  }
+  return cpus;
 }
 
 }  // namespace shunt::daemon

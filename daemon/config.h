@@ -3,6 +3,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "runtime/topology/topology.h"
 
 namespace shunt::daemon {
 
@@ -32,7 +35,11 @@ struct Config {
   int64_t max_sessions = 4096;
   int64_t max_sessions_per_tenant = 4096;
   int64_t max_communicators_per_session = 1024;
+  int64_t max_regions_per_session = 4096;
   int64_t spin_us = -1;  // -1: 20 while there are more CPUs than sessions, else 0
+
+  // Where each key was set, for what is only found out later: "FILE:LINE" or "--flag".
+  std::map<std::string, std::string, std::less<>> set_at;
 };
 
 // A value as the file or the command line gives it.
@@ -42,12 +49,15 @@ struct ConfigKey {
   const char* name;
   const char* expected;  // words: "an integer from 0 to 256"
   const char* help;
+  const char* initial;  // the default, as a flag would give it
   // INVALID_ARGUMENT, saying what was seen, if the value isn't as `expected`.
   absl::Status (*set)(Config* config, const ConfigValue& value);
 };
 std::span<const ConfigKey> ConfigKeys();
 // Null if there is none.
 const ConfigKey* FindConfigKey(std::string_view name);
+// "--worker-threads" for worker_threads.
+std::string FlagOf(const ConfigKey& key);
 // The key that looks most like `name`; "" if none does.
 std::string_view SimilarConfigKey(std::string_view name);
 
@@ -60,6 +70,10 @@ absl::Status ApplyConfigFile(const std::string& path, Config* config);
 absl::Status ApplyFlag(const ConfigKey& key, std::string_view text, Config* config);
 // What no key can check alone.
 absl::Status CheckConfig(const Config& config);
+// The CPUs for worker threads. INVALID_ARGUMENT, naming the key and where it was set, if it asks
+// for a CPU or a NUMA node that this process hasn't got.
+absl::StatusOr<topology::CpuList> CheckWorkerCpus(const Config& config,
+                                                  const topology::Topology& topology);
 
 // "8GiB", "512 MiB", "1.5GB", "4096" (bytes).
 absl::StatusOr<uint64_t> ParseSize(std::string_view text);

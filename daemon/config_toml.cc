@@ -9,10 +9,13 @@
 namespace shunt::daemon {
 namespace {
 
+std::string PlaceOf(std::string_view path, const toml::source_region& source) {
+  return absl::StrCat(absl::string_view(path.data(), path.size()), ":", source.begin.line);
+}
+
 absl::Status At(std::string_view path, const toml::source_region& source, std::string_view words) {
-  return absl::InvalidArgumentError(absl::StrCat(absl::string_view(path.data(), path.size()), ":",
-                                                 source.begin.line, ": ",
-                                                 absl::string_view(words.data(), words.size())));
+  return absl::InvalidArgumentError(
+      absl::StrCat(PlaceOf(path, source), ": ", absl::string_view(words.data(), words.size())));
 }
 
 std::optional<ConfigValue> ToValue(const toml::node& node) {
@@ -72,6 +75,7 @@ absl::Status ApplyToml(std::string_view text, std::string_view path, Config* con
           path, node.source(),
           absl::StrCat(name, " ", std::string(status.message()), "; expected ", key->expected));
     }
+    config->set_at[name] = PlaceOf(path, node.source());
   }
   return absl::OkStatus();
 }

@@ -44,6 +44,15 @@ absl::Status MakeParent(const std::string& socket) {
   return absl::OkStatus();
 }
 
+// An ordinary user may not make files in /run/shunt, the default.
+absl::Status WithSocketHint(const absl::Status& status) {
+  if (!absl::IsPermissionDenied(status)) return status;
+  return absl::PermissionDeniedError(
+      absl::StrCat(status.message(),
+                   "; name a place where this user may make files, e.g. --socket "
+                   "${XDG_RUNTIME_DIR:-/tmp}/shunt.sock, and the same in clients' $SHUNT_SOCKET"));
+}
+
 memory::Quotas QuotasOf(const Config& config, const topology::Topology& topology) {
   memory::Quotas quotas;
   quotas.total_bytes = config.memory_total != 0 ? config.memory_total : topology.memory_bytes / 2;
@@ -51,6 +60,9 @@ memory::Quotas QuotasOf(const Config& config, const topology::Topology& topology
       config.memory_per_tenant != 0 ? config.memory_per_tenant : quotas.total_bytes;
   quotas.session_bytes =
       config.memory_per_session != 0 ? config.memory_per_session : quotas.tenant_bytes;
+  quotas.session_regions = static_cast<uint64_t>(config.max_regions_per_session);
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) quotas.total_regions = files.rlim_cur / 2;
   return quotas;
 }
 
@@ -71,16 +83,18 @@ class DaemonImpl : public Daemon {
 
   absl::Status Init() {
     SHUNT_ASSIGN_OR_RETURN(topology_, topology::Discover());
-    SHUNT_ASSIGN_OR_RETURN(const topology::CpuList budget,
-                           topology::ParseCpuList(config_.worker_cpus));
-    SHUNT_ASSIGN_OR_RETURN(const topology::CpuList cpus,
-                           topology::WorkerCpus(topology_, budget, config_.numa_nodes));
+    SHUNT_ASSIGN_OR_RETURN(const topology::CpuList cpus, CheckWorkerCpus(config_, topology_));
     const int workers = config_.worker_threads != 0
                             ? static_cast<int>(config_.worker_threads)
                             : std::min<int>(kDefaultWorkersMax, static_cast<int>(cpus.size()));
-    SHUNT_RETURN_IF_ERROR(MakeParent(config_.socket));
+    SHUNT_RETURN_IF_ERROR(WithSocketHint(MakeParent(config_.socket)));
     SHUNT_ASSIGN_OR_RETURN(loop_, EventLoop::Make());
-    regions_ = std::make_unique<memory::RegionTable>(QuotasOf(config_, topology_));
+    const memory::Quotas quotas = QuotasOf(config_, topology_);
+    if (quotas.total_bytes > topology_.memory_bytes) {
+      LogWarn("memory_total is more than the machine's memory",
+              {{"memory_total", quotas.total_bytes}, {"machine", topology_.memory_bytes}});
+    }
+    regions_ = std::make_unique<memory::RegionTable>(quotas);
     sessions_ = std::make_unique<SessionTable>(
         SessionTable::Limits{config_.max_sessions, config_.max_sessions_per_tenant});
     operations_.regions = regions_.get();
@@ -138,12 +152,13 @@ class DaemonImpl : public Daemon {
     absl::Status status;
     OnLoop([this, &status] {
       auto lease = LeaseServer::Start(config_.socket + ".lease", config_.socket_mode,
-                                      static_cast<size_t>(config_.max_sessions) + 256, loop_.get(),
-                                      services_.get());
+                                      static_cast<size_t>(config_.max_sessions) + 512,
+                                      static_cast<size_t>(config_.max_sessions_per_tenant) + 128,
+                                      loop_.get(), services_.get());
       status = lease.status();
       if (lease.ok()) lease_ = *std::move(lease);
     });
-    SHUNT_RETURN_IF_ERROR(status);
+    SHUNT_RETURN_IF_ERROR(WithSocketHint(status));
     // Last: who finds the gRPC socket finds everything.
     SHUNT_ASSIGN_OR_RETURN(grpc_, GrpcServer::Start(config_.socket, config_.socket_mode,
                                                     loop_.get(), services_.get()));

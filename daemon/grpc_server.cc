@@ -6,6 +6,7 @@
 #include <grpcpp/server_posix.h>
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <thread>
@@ -29,6 +30,8 @@ namespace shunt::daemon {
 namespace {
 
 constexpr size_t kConnectionsMax = 2048;
+// Another user always finds room.
+constexpr size_t kConnectionsPerUserMax = 1024;
 constexpr int kMessageBytesMax = 256 << 10;
 constexpr int kStreamsMax = 256;  // calls that wait, per connection
 constexpr int64_t kAcceptPauseNs = 100'000'000;
@@ -208,7 +211,10 @@ class Server : public GrpcServer {
       next_fd_ = (next_fd_ + 1) % kFdRange;
       {
         std::lock_guard lock(mutex_);
-        if (connections_.size() >= kConnectionsMax) {
+        const auto of_user = static_cast<size_t>(std::count_if(
+            connections_.begin(), connections_.end(),
+            [&](const auto& entry) { return entry.second.peer.uid == connection.peer.uid; }));
+        if (connections_.size() >= kConnectionsMax || of_user >= kConnectionsPerUserMax) {
           ::close(number);
           continue;
         }

@@ -14,6 +14,8 @@ namespace {
 constexpr size_t kPacketBytesMax = 16 << 10;
 // Packets of one connection before the others have their turn.
 constexpr int kBatch = 16;
+// A connection that opens no session by then is closed.
+constexpr int64_t kOpenWithinNs = 10'000'000'000;
 // After the process has run out of descriptors.
 constexpr int64_t kAcceptPauseNs = 100'000'000;
 
@@ -33,6 +35,10 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
     }));
     return absl::OkStatus();
   }
+
+  // The loop's thread.
+  bool has_session() const { return session_ != nullptr; }
+  uint32_t uid() const { return peer_.uid; }
 
   // The loop's thread: no handler runs after this.
   void Detach() {
@@ -272,17 +278,15 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
   std::deque<Unsent> unsent_;
 };
 
-absl::StatusOr<std::unique_ptr<LeaseServer>> LeaseServer::Start(const std::string& path,
-                                                                uint32_t mode,
-                                                                size_t connections_max,
-                                                                EventLoop* loop,
-                                                                Services* services) {
+absl::StatusOr<std::unique_ptr<LeaseServer>> LeaseServer::Start(
+    const std::string& path, uint32_t mode, size_t connections_max, size_t connections_max_per_user,
+    EventLoop* loop, Services* services) {
   UnixListener::Options options;
   options.type = SocketType::kSeqPacket;
   options.mode = mode;
   SHUNT_ASSIGN_OR_RETURN(UnixListener listener, UnixListener::Listen(path, options));
-  std::unique_ptr<LeaseServer> server(
-      new LeaseServer(std::move(listener), connections_max, loop, services));
+  std::unique_ptr<LeaseServer> server(new LeaseServer(std::move(listener), connections_max,
+                                                      connections_max_per_user, loop, services));
   SHUNT_ASSIGN_OR_RETURN(
       server->watch_,
       loop->Watch(server->listener_.fd(), EPOLLIN, [s = server.get()](uint32_t) { s->Accept(); }));
@@ -306,20 +310,29 @@ void LeaseServer::Accept() {
       return;
     }
     if (!fd->valid()) return;
-    if (connections_.size() >= connections_max_) {
-      LogWarn("too many lease connections", {{"connections", connections_.size()}});
-      continue;
-    }
     absl::StatusOr<PeerCredentials> credentials = GetPeerCredentials(fd->get());
     if (!credentials.ok()) continue;  // it has exited already
+    size_t& of_user = connections_of_user_[credentials->uid];
+    if (connections_.size() >= connections_max_ || of_user >= connections_max_per_user_) {
+      LogWarn("too many lease connections", {{"connections", connections_.size()},
+                                             {"uid", credentials->uid},
+                                             {"of_this_uid", of_user}});
+      continue;
+    }
     Peer peer{credentials->pid, credentials->uid, nullptr};
     if (credentials->pidfd.valid()) {
       peer.pidfd = std::make_shared<const UniqueFd>(std::move(credentials->pidfd));
     }
     const uint64_t id = next_connection_++;
     auto connection = std::make_shared<Connection>(this, id, *std::move(fd), std::move(peer));
+    if (!connection->Watch().ok()) continue;
     connections_.emplace(id, connection);
-    if (!connection->Watch().ok()) connections_.erase(id);
+    ++of_user;
+    loop_->At(NowNs() + kOpenWithinNs, [this, id, alive = std::weak_ptr<char>(alive_)] {
+      if (alive.lock() == nullptr) return;
+      const auto it = connections_.find(id);
+      if (it != connections_.end() && !it->second->has_session()) Close(id);
+    });
   }
 }
 
@@ -328,6 +341,8 @@ void LeaseServer::Close(uint64_t id) {
   if (it == connections_.end()) return;
   const std::shared_ptr<Connection> connection = std::move(it->second);
   connections_.erase(it);
+  const auto of_user = connections_of_user_.find(connection->uid());
+  if (--of_user->second == 0) connections_of_user_.erase(of_user);
   connection->Detach();
 }
 

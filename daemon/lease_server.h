@@ -24,17 +24,20 @@ class LeaseServer {
  public:
   // Listens. `loop` and `services` outlive it.
   static absl::StatusOr<std::unique_ptr<LeaseServer>> Start(const std::string& path, uint32_t mode,
-                                                            size_t connections_max, EventLoop* loop,
-                                                            Services* services);
+                                                            size_t connections_max,
+                                                            size_t connections_max_per_user,
+                                                            EventLoop* loop, Services* services);
   // On the loop's thread, or when nobody runs it any more. Closes everything; sessions end.
   ~LeaseServer();
 
  private:
   class Connection;
 
-  LeaseServer(UnixListener listener, size_t connections_max, EventLoop* loop, Services* services)
+  LeaseServer(UnixListener listener, size_t connections_max, size_t connections_max_per_user,
+              EventLoop* loop, Services* services)
       : listener_(std::move(listener)),
         connections_max_(connections_max),
+        connections_max_per_user_(connections_max_per_user),
         loop_(loop),
         services_(services) {}
   void Accept();
@@ -42,11 +45,13 @@ class LeaseServer {
 
   UnixListener listener_;
   const size_t connections_max_;
+  const size_t connections_max_per_user_;
   EventLoop* const loop_;
   Services* const services_;
   EventLoop::WatchId watch_ = 0;
   uint64_t next_connection_ = 1;
   std::unordered_map<uint64_t, std::shared_ptr<Connection>> connections_;
+  std::unordered_map<uint32_t, size_t> connections_of_user_;
   // What closures posted to the loop check before they touch this object.
   std::shared_ptr<char> alive_ = std::make_shared<char>();
 };

@@ -9,11 +9,11 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "daemon/config.h"
 #include "daemon/daemon.h"
 #include "daemon/log.h"
 #include "daemon/version.h"
+#include "runtime/topology/topology.h"
 
 namespace {
 
@@ -37,8 +37,9 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", absl::StrCat("shuntd ", shunt::daemon::kVersion));
   std::map<std::string, std::string> flags;
   for (const ConfigKey& key : shunt::daemon::ConfigKeys()) {
-    app.add_option(absl::StrCat("--", absl::StrReplaceAll(key.name, {{"_", "-"}})), flags[key.name],
-                   absl::StrCat(key.help, " (", key.expected, ")"))
+    const std::string initial = *key.initial == '\0' ? "\"\"" : key.initial;
+    app.add_option(shunt::daemon::FlagOf(key), flags[key.name],
+                   absl::StrCat(key.help, " (", key.expected, "); default: ", initial))
         ->group("Configuration")
         ->option_text(" ");
   }
@@ -51,8 +52,7 @@ int main(int argc, char** argv) {
     }
   }
   for (const ConfigKey& key : shunt::daemon::ConfigKeys()) {
-    const std::string flag = absl::StrCat("--", absl::StrReplaceAll(key.name, {{"_", "-"}}));
-    if (app.count(flag) == 0) continue;
+    if (app.count(shunt::daemon::FlagOf(key)) == 0) continue;
     if (absl::Status status = shunt::daemon::ApplyFlag(key, flags[key.name], &config);
         !status.ok()) {
       return Fail(status);
@@ -60,6 +60,11 @@ int main(int argc, char** argv) {
   }
   if (absl::Status status = shunt::daemon::CheckConfig(config); !status.ok()) return Fail(status);
   if (check) {
+    const auto topology = shunt::topology::Discover();
+    if (!topology.ok()) return Fail(topology.status());
+    if (const auto cpus = shunt::daemon::CheckWorkerCpus(config, *topology); !cpus.ok()) {
+      return Fail(cpus.status());
+    }
     std::printf("the configuration is fine\n");
     return 0;
   }

@@ -98,6 +98,11 @@ void Scheduler::Ready(std::shared_ptr<Communicator> communicator, uint32_t chann
   }
 }
 
+bool Scheduler::OthersWait() {
+  std::lock_guard lock(mutex_);
+  return !tasks_.empty();
+}
+
 bool Scheduler::Take(Ring& ring) {
   if (ring.broken) return false;
   bool any = false;

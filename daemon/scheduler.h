@@ -57,6 +57,8 @@ class Scheduler {
 
   // A worker will call communicator->RunChannel(channel) once.
   void Ready(std::shared_ptr<Communicator> communicator, uint32_t channel);
+  // True if some RunChannel waits for a worker.
+  bool OthersWait();
 
  private:
   struct Ring {

@@ -92,6 +92,10 @@ class Session {
   void Complete(uint64_t ring_token, absl::StatusCode code);
   void RegionFreed();
 
+  // Descriptors that it has asked to be signalled through and that were not yet; see
+  // Communicator::Watch.
+  std::atomic<int> watches = 0;
+
   // Of the services: watches the process; memory that is no region; under `mutex`, called once it
   // has ended.
   UniqueFd pidfd;

@@ -26,14 +26,16 @@ struct AdminClient::Impl {
     // A plain connection first: its errors are clearer than gRPC's.
     if (absl::StatusOr<UniqueFd> probe = ConnectUnix(socket, SocketType::kStream); !probe.ok()) {
       const bool denied = absl::IsPermissionDenied(probe.status());
+      if (denied) {
+        return absl::PermissionDeniedError(absl::StrCat(
+            "this user may not connect to the daemon at ", socket, " (", probe.status().message(),
+            ").\nRun as a user that may write to the socket, or widen the daemon's socket_mode."));
+      }
       return absl::Status(
           probe.status().code(),
-          absl::StrCat(
-              "no daemon answers at ", socket, " (", probe.status().message(), ").\n",
-              denied
-                  ? "Run as a user that may write to the socket, or widen the daemon's socket_mode."
-                  : "Start it with \"shuntd --socket PATH\" or \"systemctl start shuntd\", or name "
-                    "another socket with --socket or $SHUNT_SOCKET."));
+          absl::StrCat("no daemon answers at ", socket, " (", probe.status().message(),
+                       ").\nStart it with \"shuntd --socket ", socket,
+                       " &\", or name another socket with --socket or $SHUNT_SOCKET."));
     }
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kTimeout);

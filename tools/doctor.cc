@@ -3,7 +3,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/sysinfo.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -26,13 +25,18 @@ namespace {
 
 using Result = Check::Result;
 
+constexpr char kDeniedAdvice[] =
+    "run as a user that may write to the socket, or set the daemon's socket_mode, e.g. \"0666\"";
+
 Check SocketFile(const char* name, const std::string& path) {
   Check check{name, Result::kOk, path, ""};
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) {
+    const bool denied = errno == EACCES;
     check.result = Result::kFailed;
     check.seen = absl::StrCat(path, ": ", std::strerror(errno));
-    check.advice = "start shuntd, or name its socket with --socket or $SHUNT_SOCKET";
+    check.advice = denied ? "this user may not look into the socket's directory"
+                          : "start shuntd, or name its socket with --socket or $SHUNT_SOCKET";
   } else if (!S_ISSOCK(info.st_mode)) {
     check.result = Result::kFailed;
     check.seen = absl::StrCat(path, " is no socket");
@@ -40,7 +44,7 @@ Check SocketFile(const char* name, const std::string& path) {
   } else if (::access(path.c_str(), W_OK) != 0) {
     check.result = Result::kFailed;
     check.seen = absl::StrCat(path, ": this user may not write to it");
-    check.advice = "set the daemon's socket_mode, e.g. \"0666\"";
+    check.advice = kDeniedAdvice;
   }
   return check;
 }
@@ -52,7 +56,9 @@ Check LeaseSocket(const std::string& path) {
   if (!fd.ok()) {
     check.result = Result::kFailed;
     check.seen = std::string(fd.status().message());
-    check.advice = "restart shuntd: both its sockets must be there";
+    check.advice = absl::IsPermissionDenied(fd.status())
+                       ? kDeniedAdvice
+                       : "start shuntd, or restart it: both its sockets must be there";
   }
   return check;
 }
@@ -98,10 +104,8 @@ Check Descriptors() {
   return check;
 }
 
-Check Memory(const v1::GetStatusResponse& status) {
-  struct sysinfo info {};
-  ::sysinfo(&info);
-  const uint64_t total = static_cast<uint64_t>(info.totalram) * info.mem_unit;
+// `total`: the machine's memory, as the daemon and `shuntctl topology` see it.
+Check Memory(const v1::GetStatusResponse& status, uint64_t total) {
   Check check{
       "memory limit", Result::kOk,
       absl::StrCat(SizeText(status.region_bytes()), " of ", SizeText(status.memory_limit_bytes()),
@@ -123,7 +127,10 @@ Check HugePages() {
   std::getline(in, line);
   Check check{"huge pages for shared memory", Result::kOk, line.empty() ? "unknown" : line, ""};
   if (line.find("[never]") != std::string::npos) {
-    check.advice = "\"advise\" there lets large regions have fewer page faults";
+    check.result = Result::kWarning;
+    check.advice =
+        "works as it is; large regions take fewer page faults after: "
+        "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled";
   }
   return check;
 }
@@ -158,7 +165,9 @@ std::vector<Check> Diagnose(AdminClient* client, const std::string& socket) {
       checks.push_back({"stopping", Result::kWarning, "the daemon was asked to stop",
                         "it takes no new sessions"});
     }
-    checks.push_back(Memory(*status));
+    if (const auto topology = client->Topology(); topology.ok()) {
+      checks.push_back(Memory(*status, topology->memory_bytes()));
+    }
   } else {
     checks.push_back(
         {"daemon answers", Result::kFailed, std::string(status.status().message()), ""});

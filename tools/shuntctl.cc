@@ -54,8 +54,10 @@ int ShowStatus(AdminClient& client, bool json) {
                                     SizeText(status->memory_limit_bytes()))});
   table.Add(
       {"workers", absl::StrCat(status->worker_threads(), " on CPUs ", status->worker_cpus())});
-  table.Add({"operations served", absl::StrCat(status->operations_served(), ", of which failed ",
-                                               status->operations_failed())});
+  table.Add(
+      {"operations served by the daemon",
+       absl::StrCat(status->operations_served(), ", of which failed ", status->operations_failed(),
+                    " (asynchronous and gRPC calls; blocking ones are the ranks' own work)")});
   return Print(table.Text());
 }
 
@@ -102,7 +104,9 @@ int ShowCommunicators(AdminClient& client, bool json) {
     out.Add("epoch", c.epoch()).Add("world_size", c.world_size()).Add("state", c.state());
     out.Add("failure", c.failure());
     Json members = Json::List();
-    std::vector<std::string> row = {absl::StrCat(c.communicator_id()),
+    // A record that is kept warm has no id: its next members get a new one.
+    const std::string id = c.communicator_id() == 0 ? "-" : absl::StrCat(c.communicator_id());
+    std::vector<std::string> row = {id,
                                     Printable(c.name()),
                                     Printable(c.job()),
                                     absl::StrCat(c.uid()),
@@ -126,7 +130,7 @@ int ShowCommunicators(AdminClient& client, bool json) {
     out.Add("members", members);
     list.Append(out);
     if (!c.failure().empty()) {
-      absl::StrAppend(&failures, "\n", Printable(c.name()), " (", c.communicator_id(),
+      absl::StrAppend(&failures, "\n", Printable(c.name()), " (", id,
                       ") failed: ", Printable(c.failure()), "\n");
     }
   }
@@ -202,7 +206,22 @@ int Main(int argc, char** argv) {
                   "checks what Shunt needs of this machine; status 1 if something is wrong")}) {
     app.add_subcommand(name, words)->add_flag("--json", json, "print JSON");
   }
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::RequiredError& error) {
+    // CLI11 only says that a command is missing.
+    const std::vector<std::string> unknown = app.remaining();
+    if (unknown.empty()) return app.exit(error);
+    std::string known;
+    for (const CLI::App* command : app.get_subcommands({})) {
+      absl::StrAppend(&known, known.empty() ? "" : ", ", command->get_name());
+    }
+    std::fprintf(stderr, "shuntctl: \"%s\" is no command; known: %s\n",
+                 Printable(unknown.front()).c_str(), known.c_str());
+    return error.get_exit_code();
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  }
 
   AdminClient client(socket);
   const std::string command = app.get_subcommands().front()->get_name();

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <map>
 
@@ -13,13 +14,16 @@ namespace {
 // Turns a parser of ours into a CLI11 callback with a message that names the value.
 template <typename T, typename Parse>
 CLI::Option* AddParsed(CLI::App& app, const std::string& name, T* out, Parse parse,
-                       const std::string& help, const std::string& shown_default) {
+                       const std::string& known, const std::string& help,
+                       const std::string& shown_default) {
   return app
       .add_option_function<std::string>(
           name,
-          [name, out, parse](const std::string& text) {
+          [name, out, parse, known](const std::string& text) {
             const auto value = parse(text);
-            if (!value) throw CLI::ValidationError(name, "\"" + text + "\" is not known");
+            if (!value) {
+              throw CLI::ValidationError(name, "\"" + text + "\" is not known; known: " + known);
+            }
             *out = *value;
           },
           help)
@@ -86,7 +90,7 @@ void AddSweep(CLI::App& app, SweepOptions* o, SweepTexts* texts, const std::stri
         if (t == "malloc") return Memory::kMalloc;
         return std::nullopt;
       },
-      "Shunt's buffers: host (shared regions) or malloc (plain memory)", "host");
+      "host malloc", "Shunt's buffers: host (shared regions) or malloc (plain memory)", "host");
   AddParsed(
       app, "--placement", &o->placement,
       [](const std::string& t) -> std::optional<Placement> {
@@ -95,11 +99,11 @@ void AddSweep(CLI::App& app, SweepOptions* o, SweepTexts* texts, const std::stri
         if (t == "both") return Placement::kBoth;
         return std::nullopt;
       },
-      "in place, out of place: in, out or both", placement);
-  AddParsed(app, "--dtype", &o->dtype, ParseDataType,
-            "One of: " + AllNames(kDataTypeCount, DataTypeName), "float32");
-  AddParsed(app, "--redop", &o->redop, ParseRedop, "One of: " + AllNames(kRedopCount, RedopName),
-            "sum");
+      "in out both", "in place, out of place: in, out or both", placement);
+  const std::string types = AllNames(kDataTypeCount, DataTypeName);
+  const std::string redops = AllNames(kRedopCount, RedopName);
+  AddParsed(app, "--dtype", &o->dtype, ParseDataType, types, "One of: " + types, "float32");
+  AddParsed(app, "--redop", &o->redop, ParseRedop, redops, "One of: " + redops, "sum");
   app.add_option("--root", o->root, "Root rank, where the operation has one")
       ->capture_default_str();
   app.add_option("--min-bytes", texts->min_bytes, "First size; K, M and G are powers of 1024")
@@ -145,7 +149,7 @@ void FinishSweep(const SweepTexts& texts, SweepOptions* o) {
   }
   for (double size = static_cast<double>(first); size <= static_cast<double>(last) * (1 + 1e-9);
        size *= texts.factor) {
-    o->sizes.push_back(static_cast<uint64_t>(size + 0.5));
+    o->sizes.push_back(static_cast<uint64_t>(std::llround(size)));
   }
 }
 
@@ -202,7 +206,9 @@ std::optional<int> ParsePerfOptions(int argc, char** argv, PerfOptions* options)
     const bool other = options->op == "join" || options->op == "open" || options->op == "soak" ||
                        options->op == "idle";
     if (!other && !ParseOperation(options->op)) {
-      throw CLI::ValidationError("op", "\"" + options->op + "\" is not an operation; see --help");
+      throw CLI::ValidationError("op", "\"" + options->op + "\" is not an operation; known: " +
+                                           AllNames(kOperationCount, OperationName) +
+                                           " join open soak idle");
     }
   });
 }
@@ -238,7 +244,9 @@ std::optional<int> ParseCompareOptions(int argc, char** argv, CompareOptions* op
   return Parse(app, argc, argv, [&] {
     FinishSweep(texts, options);
     const auto parsed = ParseOperation(op);
-    if (!parsed) throw CLI::ValidationError("op", "\"" + op + "\" is not an operation");
+    if (!parsed)
+      throw CLI::ValidationError("op", "\"" + op + "\" is not an operation; known: " +
+                                           AllNames(kOperationCount, OperationName));
     options->op = *parsed;
     options->run_peer = sides != "shunt";
     options->run_shunt = sides != "peer";

@@ -127,11 +127,11 @@ SHUNT_API int shunt_region_id(shunt_session* session, const void* pointer, uint6
 
 typedef struct shunt_join_options {
   size_t struct_size;
-  const char* name; /* 1 to 128 bytes; communicators of one tenant and job are known by it */
-  const char* job;  /* keeps jobs with equal names apart; NULL: $SHUNT_JOB, else "" */
-  int32_t rank;     /* 0 <= rank < world_size */
-  int32_t world_size;
-  int64_t timeout_ns;         /* for the join itself; 0: 60 s */
+  const char* name;   /* 1 to 128 bytes; communicators of one tenant and job are known by it */
+  const char* job;    /* keeps jobs with equal names apart; NULL: $SHUNT_JOB, else "" */
+  int32_t rank;       /* 0 <= rank < world_size */
+  int32_t world_size; /* 1 to 128: the ranks of one node */
+  int64_t timeout_ns; /* for the join itself; 0: 60 s */
   int64_t default_timeout_ns; /* for calls whose timeout is 0; 0: 60 s */
 } shunt_join_options;
 
@@ -165,10 +165,15 @@ SHUNT_API int32_t shunt_world_size(const shunt_comm* comm);
  * refused.
  */
 
+/* With a handle: the operation moves only while this process polls or waits, as a blocking call
+ * does; the daemon is not asked to see it through. For callers that wait at once, but in slices. */
+#define SHUNT_CALL_ONLY_WHILE_WAITING 1u
+
 typedef struct shunt_call {
   size_t struct_size;
   int64_t timeout_ns;
   const void* scalar; /* SHUNT_PREMUL_SUM: one element of the data type, this rank's factor */
+  uint32_t flags;     /* SHUNT_CALL_… */
 } shunt_call;
 
 /* `call` may be NULL everywhere. */

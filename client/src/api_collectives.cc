@@ -15,9 +15,18 @@ namespace {
 
 // The caller's options for one call.
 absl::Status ReadCall(const shunt_call* given, const CollectiveSpec& spec, board::Call* call,
-                      int64_t* timeout_ns) {
+                      int64_t* timeout_ns, bool* served) {
   shunt_call options;
-  if (absl::Status s = ReadOptions("shunt_call", given, &options); !s.ok()) return s;
+  if (absl::Status s = ReadOptions("shunt_call", offsetof(shunt_call, flags), given, &options);
+      !s.ok()) {
+    return s;
+  }
+  if ((options.flags & ~SHUNT_CALL_ONLY_WHILE_WAITING) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shunt_call.flags is ", options.flags, ", expected 0 or ",
+                     SHUNT_CALL_ONLY_WHILE_WAITING, " (SHUNT_CALL_ONLY_WHILE_WAITING)"));
+  }
+  *served = options.flags == 0;
   if (options.timeout_ns < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("shunt_call.timeout_ns is ", options.timeout_ns, ", expected 0 or more"));
@@ -35,7 +44,7 @@ absl::Status ReadCall(const shunt_call* given, const CollectiveSpec& spec, board
 
 // Whatever is not a plain blocking call.
 int SubmitElsewhere(shunt_comm* comm, Group* group, board::Call& call, int64_t timeout_ns,
-                    shunt_op** op) {
+                    bool served, shunt_op** op) {
   Communicator& c = *comm->impl;
   if (group != nullptr) {
     if (op != nullptr) {
@@ -47,8 +56,7 @@ int SubmitElsewhere(shunt_comm* comm, Group* group, board::Call& call, int64_t t
   }
   call.deadline_ns = DeadlineNs(timeout_ns);
   auto handle = std::make_unique<shunt_op>(comm->impl);
-  if (absl::Status started = handle->impl.Start(call, /*served=*/true); !started.ok())
-    return Fail(started);
+  if (absl::Status started = handle->impl.Start(call, served); !started.ok()) return Fail(started);
   *op = handle.release();
   return SHUNT_OK;
 }
@@ -71,12 +79,13 @@ inline int Submit(shunt_comm* comm, board::Call& call, Side in, Side out, const 
   if (in.blocks != 0) call.in = static_cast<const std::byte*>(in.data);
   if (out.blocks != 0) call.out = const_cast<std::byte*>(static_cast<const std::byte*>(out.data));
   int64_t timeout_ns = c.default_timeout_ns();
+  bool served = true;
   if (options != nullptr || call.spec.redop == Redop::kPremulSum) {
-    if (absl::Status s = ReadCall(options, call.spec, &call, &timeout_ns); !s.ok())
+    if (absl::Status s = ReadCall(options, call.spec, &call, &timeout_ns, &served); !s.ok())
       return Refuse(group, s);
   }
   if (__builtin_expect(group != nullptr || op != nullptr, 0)) {
-    return SubmitElsewhere(comm, group, call, timeout_ns, op);
+    return SubmitElsewhere(comm, group, call, timeout_ns, served, op);
   }
   call.deadline_ns = DeadlineNs(timeout_ns);
   c.BeginOperation();

@@ -90,8 +90,7 @@ int shunt_op_wait(shunt_op* op, int64_t timeout_ns) {
     if (timeout_ns == 0) timeout_ns = op->impl.communicator().default_timeout_ns();
     if (!op->impl.Wait(shunt::client::DeadlineNs(timeout_ns))) {
       return Fail(absl::StatusCode::kDeadlineExceeded,
-                  absl::StrCat("the operation has not ended within the wait's ",
-                               timeout_ns / 1'000'000, " ms; it is still running"));
+                  absl::StrCat(op->impl.PendingText(), "; it is still running"));
     }
     return Result(op->impl.outcome());
   });

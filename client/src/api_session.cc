@@ -2,6 +2,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/src/error.h"
@@ -9,6 +10,7 @@
 #include "client/src/options.h"
 #include "runtime/core/clock.h"
 #include "runtime/core/types.h"
+#include "runtime/core/utf8.h"
 
 using shunt::client::Fail;
 using shunt::client::Guarded;
@@ -69,11 +71,18 @@ absl::StatusOr<int64_t> Timeout(const char* name, int64_t given_ns, int64_t defa
 absl::StatusOr<shunt::client::Communicator::Options> JoinOptions(const shunt_join_options* given) {
   if (given == nullptr) return absl::InvalidArgumentError("options is null");
   shunt_join_options o;
-  if (absl::Status s = ReadOptions("shunt_join_options", given, &o); !s.ok()) return s;
+  if (absl::Status s = ReadOptions("shunt_join_options", sizeof(o), given, &o); !s.ok()) return s;
   if (o.name == nullptr) return absl::InvalidArgumentError("shunt_join_options.name is null");
   if (const size_t bytes = std::strlen(o.name); bytes < 1 || bytes > 128) {
     return absl::InvalidArgumentError(
         absl::StrCat("the communicator's name has ", bytes, " bytes, expected 1 to 128"));
+  }
+  for (const auto& [what, text] : {std::pair("name", o.name), std::pair("job", o.job)}) {
+    if (text != nullptr && !shunt::IsUtf8(text)) {
+      return absl::InvalidArgumentError(absl::StrCat("shunt_join_options.", what, " is \"",
+                                                     shunt::Printable(text),
+                                                     "\", which is no UTF-8 text"));
+    }
   }
   auto timeout = Timeout("shunt_join_options.timeout_ns", o.timeout_ns, kDefaultTimeoutNs);
   if (!timeout.ok()) return timeout.status();
@@ -128,7 +137,8 @@ int shunt_open(const shunt_open_options* options, shunt_session** session) {
     if (session == nullptr) return Fail(absl::StatusCode::kInvalidArgument, "session is null");
     *session = nullptr;
     shunt_open_options o;
-    if (absl::Status s = ReadOptions("shunt_open_options", options, &o); !s.ok()) return Fail(s);
+    if (absl::Status s = ReadOptions("shunt_open_options", sizeof(o), options, &o); !s.ok())
+      return Fail(s);
     auto opened = shunt::client::Session::Open(
         {.socket = FirstOf(o.socket, "SHUNT_SOCKET", kDefaultSocket),
          .name = o.name != nullptr ? o.name : program_invocation_short_name});

@@ -23,7 +23,9 @@ constexpr size_t kReplyBytesMax = 64 << 10;
 constexpr size_t kReplyFdsMax = 4;
 
 absl::Status GoneStatus() {
-  return absl::UnavailableError("shuntd is gone: it closed the session's lease socket");
+  return absl::UnavailableError(
+      "shuntd is gone: it closed the session's lease socket; the session is over. Once shuntd runs "
+      "again, open a new one (shunt_open; connect() in Python)");
 }
 
 int PollTimeoutMs(int64_t deadline_ns) {

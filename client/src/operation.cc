@@ -75,6 +75,13 @@ bool AsyncOperation::Wait(int64_t deadline_ns) {
   return Finish();
 }
 
+std::string AsyncOperation::PendingText() const {
+  for (const Part& part : parts_) {
+    if (part.operation != nullptr) return board::Member::PendingText(*part.operation);
+  }
+  return "";
+}
+
 absl::Status AsyncOperation::WatchNext() {
   // Signalled by hand when there is nothing left to watch.
   while (!done_) {

@@ -28,6 +28,8 @@ class AsyncOperation {
   bool Poll();
   // The same, after waiting until `deadline_ns` (CLOCK_MONOTONIC) at most.
   bool Wait(int64_t deadline_ns);
+  // The first operation that has not ended, and whom it waits for.
+  std::string PendingText() const;
   // The first failure among the calls, in their order.
   const absl::Status& outcome() const { return outcome_; }
 

@@ -11,25 +11,27 @@
 namespace shunt::client {
 
 // Copies what both sides know. A newer program's further fields must be zero: it asks for nothing
-// that this library does not have. A shorter struct is refused: no version before this one had one.
+// that this library does not have. Fields that an older program does not have are zero;
+// `least_bytes` is the size that the struct had first.
 template <typename Struct>
-absl::Status ReadOptions(const char* name, const Struct* given, Struct* out) {
+absl::Status ReadOptions(const char* name, size_t least_bytes, const Struct* given, Struct* out) {
   *out = Struct{};
   out->struct_size = sizeof(Struct);
   if (given == nullptr) return absl::OkStatus();
   const size_t size = given->struct_size;
-  if (size < sizeof(Struct) || size > 4096) {
+  if (size < least_bytes || size > 4096) {
     return absl::InvalidArgumentError(absl::StrCat(name, ".struct_size is ", size,
                                                    ", expected sizeof(", name, "), ",
                                                    sizeof(Struct), " in this version"));
   }
   const auto* bytes = reinterpret_cast<const std::byte*>(given);
-  if (std::any_of(bytes + sizeof(Struct), bytes + size,
-                  [](std::byte b) { return b != std::byte{0}; })) {
+  const size_t known = std::min(size, sizeof(Struct));
+  if (std::any_of(bytes + known, bytes + size, [](std::byte b) { return b != std::byte{0}; })) {
     return absl::UnimplementedError(
         absl::StrCat(name, " has fields set that this version of libshunt does not know"));
   }
-  std::memcpy(out, given, sizeof(Struct));
+  std::memcpy(out, given, known);
+  out->struct_size = sizeof(Struct);
   return absl::OkStatus();
 }
 

@@ -14,6 +14,7 @@
 #include "runtime/core/clock.h"
 #include "runtime/core/status.h"
 #include "runtime/core/unix_socket.h"
+#include "runtime/core/utf8.h"
 
 namespace shunt::client {
 namespace {
@@ -37,6 +38,20 @@ absl::Status Populate(const Mapping& mapping) {
   return absl::OkStatus();
 }
 
+// The failure to connect, in terms of the socket that the user named, and what to do.
+absl::Status NoDaemon(const std::string& socket, const absl::Status& why) {
+  if (absl::IsPermissionDenied(why)) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("this user may not connect to shuntd at ", socket, " (", why.message(),
+                     "): run as one who may write to its socket files, or widen shuntd's "
+                     "socket_mode"));
+  }
+  if (!absl::IsUnavailable(why)) return why;
+  return absl::UnavailableError(absl::StrCat(
+      "no shuntd answers at ", socket, " (", why.message(), "): start it with \"shuntd --socket ",
+      socket, "\", or name the socket of a running one in $SHUNT_SOCKET or in the call"));
+}
+
 }  // namespace
 
 int64_t RequestDeadlineNs() { return DeadlineAfterNs(std::chrono::seconds(60)); }
@@ -56,8 +71,9 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const Options& options) {
   {
     // No fork between the connection and the entry in the list of what a child closes.
     ForkGuard guard;
-    SHUNT_ASSIGN_OR_RETURN(auto lease, LeaseConnection::Connect(path));
-    session.reset(new Session(std::move(lease)));
+    auto lease = LeaseConnection::Connect(path);
+    if (!lease.ok()) return NoDaemon(options.socket, lease.status());
+    session.reset(new Session(*std::move(lease)));
     guard.Add(session.get());
   }
   SHUNT_RETURN_IF_ERROR(session->Start(options));
@@ -67,7 +83,8 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const Options& options) {
 absl::Status Session::Start(const Options& options) {
   SHUNT_ASSIGN_OR_RETURN(
       LeaseConnection::Reply reply,
-      lease_->Call(OpenSession{options.name, SHUNT_VERSION, kRingEntries}, RequestDeadlineNs()));
+      lease_->Call(OpenSession{Printable(options.name), SHUNT_VERSION, kRingEntries},
+                   RequestDeadlineNs()));
   const auto* opened = std::get_if<SessionOpened>(&reply.message.response);
   if (opened == nullptr || reply.fds.size() != 2) {
     return absl::InternalError("shuntd's reply to OpenSession has no session or no rings");
@@ -212,7 +229,10 @@ absl::Status Session::Submit(const ring::Submission& submission) {
     }
     const int64_t now_ns = NowNs();
     if (deadline_ns == 0) deadline_ns = now_ns + kRingFullNs;
-    if (lease_->Gone()) return absl::UnavailableError("shuntd is gone");
+    if (lease_->Gone()) {
+      return absl::UnavailableError(
+          "shuntd is gone; the session is over. Once shuntd runs again, open a new one");
+    }
     if (now_ns >= deadline_ns) {
       return absl::UnavailableError(
           "shuntd does not empty the session's ring: it is stopped or overloaded");

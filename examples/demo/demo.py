@@ -83,6 +83,10 @@ def report(ranks_count, ranks, alone):
   communication not hidden: {exposed_us:.0f} us of a step of {step_us:.0f} us, in {os.cpu_count()} CPUs (includes waiting for other ranks)
   largest difference of a weight: {difference:.1e} (largest weight {largest:.2f}); all ranks hold the same bits: {'yes' if ranks['ranks_agree'] else 'NO'}
 """, flush=True)
+    cpus = len(os.sched_getaffinity(0))
+    if cpus < ranks_count:
+        print(f"With {cpus} CPUs for {ranks_count} processes this shows that the results are right, not a speed-up.\n",
+              flush=True)
     same = (
         bool(ranks["ranks_agree"])
         and float(ranks["accuracy"]) == float(alone["accuracy"])

@@ -77,8 +77,9 @@ std::string AbsentText(const Board& board, const Channel& channel, uint64_t seq,
   std::string text = absl::StrCat(
       CallText(board, channel.id(), seq, mine), " on communicator ", NameText(board), ": ",
       RankText(board, board.RankOf(channel.id(), waiter)),
-      waited_ns < 0
-          ? " waited until its deadline for "
+      waited_ns < 0 ? " waited until its deadline for "
+      : waited_ns < 1'000'000'000
+          ? absl::StrCat(" waited ", (waited_ns + 999'999) / 1'000'000, " ms for ")
           : absl::StrFormat(" waited %.1f s for ", static_cast<double>(waited_ns) * 1e-9));
   int absent = 0;
   *first_absent = -1;

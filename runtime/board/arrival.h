@@ -29,12 +29,18 @@ inline bool Publish(Post& post, uint64_t seq) {
 // True if both are the same collective call, or a send and its receive.
 bool SameCall(uint32_t channel, const PostBody& a, const PostBody& b);
 
+// The outcome in a fate word, 0 while there is none. Whatever else a hostile rank writes is none.
+inline uint64_t OutcomeIn(uint64_t word, uint64_t seq) {
+  const uint64_t outcome = word & 3;
+  return word >> 2 == seq && (outcome == kSucceeded || outcome == kFailed) ? outcome : 0;
+}
+
 // Decides the operation's outcome, unless it has one or its slot serves a later operation; true if
 // this call decided it.
 inline bool Settle(const Channel& channel, uint64_t seq, Outcome outcome) {
   std::atomic<uint64_t>& word = channel.fate(seq).outcome;
   uint64_t seen = word.load(std::memory_order_acquire);
-  while (seen >> 2 < seq) {
+  while (seen >> 2 <= seq && OutcomeIn(seen, seq) == 0) {
     if (word.compare_exchange_weak(seen, seq << 2 | outcome, std::memory_order_seq_cst))
       return true;
   }

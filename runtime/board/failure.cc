@@ -7,39 +7,13 @@
 #include "runtime/board/bell.h"
 #include "runtime/core/clock.h"
 #include "runtime/core/types.h"
+#include "runtime/core/utf8.h"
 
 namespace shunt::board {
 namespace {
 
 constexpr uint32_t kWriting = 1;
 constexpr uint32_t kReadable = 2;
-
-// Bytes of a well-formed UTF-8 character at `text` (RFC 3629, section 4); 0 if there is none.
-size_t CharacterBytes(const unsigned char* text, size_t size) {
-  const unsigned char lead = text[0];
-  if (lead < 0x80) return 1;
-  const size_t bytes = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  if (lead < 0xc2 || lead > 0xf4 || bytes > size) return 0;
-  for (size_t i = 1; i < bytes; ++i) {
-    if ((text[i] & 0xc0) != 0x80) return 0;
-  }
-  // Overlong forms, surrogates, and what lies beyond the last code point.
-  if ((lead == 0xe0 && text[1] < 0xa0) || (lead == 0xed && text[1] > 0x9f)) return 0;
-  if ((lead == 0xf0 && text[1] < 0x90) || (lead == 0xf4 && text[1] > 0x8f)) return 0;
-  return bytes;
-}
-
-// What a member wrote, as text that logs, gRPC and terminals bear: '?' for all else.
-std::string Printable(const char* text, size_t size) {
-  std::string out(text, size);
-  for (size_t i = 0; i < size;) {
-    const auto* at = reinterpret_cast<const unsigned char*>(out.data()) + i;
-    const size_t bytes = CharacterBytes(at, size - i);
-    if (bytes == 0 || *at < 0x20 || *at == 0x7f) out[i] = '?';
-    i += std::max<size_t>(bytes, 1);
-  }
-  return out;
-}
 
 absl::StatusCode CodeOf(uint32_t reason) {
   switch (static_cast<FailureReason>(reason)) {
@@ -108,13 +82,14 @@ absl::Status AwaitFailure(const Board& board, int64_t patience_ns) {
     }
   }
   const size_t size = std::min<size_t>(f.text_size, kFailureTextBytes);
-  return absl::Status(CodeOf(f.reason), Printable(f.text, size));
+  return absl::Status(CodeOf(f.reason), Printable(std::string_view(f.text, size)));
 }
 
 absl::Status DeadCommunicator(const Board& board, const absl::Status& failure) {
-  return absl::FailedPreconditionError(
+  return absl::Status(
+      failure.code(),
       absl::StrCat("communicator ", NameText(board),
-                   " has failed and takes no more work until it is joined again; it failed with: ",
+                   " has failed and takes no more work: leave it and join again; it failed with: ",
                    failure.message()));
 }
 
@@ -144,7 +119,8 @@ std::string LastCallText(const Board& board, int rank) {
 
 std::string NameText(const Board& board) {
   const Header& h = board.header();
-  return absl::StrCat("'", Printable(h.name, ::strnlen(h.name, sizeof(h.name))), "'");
+  return absl::StrCat("'", Printable(std::string_view(h.name, ::strnlen(h.name, sizeof(h.name)))),
+                      "'");
 }
 
 }  // namespace shunt::board

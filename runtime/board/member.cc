@@ -431,6 +431,8 @@ bool Member::ServedBy(const Operation& op, uint32_t* channel, uint64_t* seq) {
   return op.served();
 }
 
+std::string Member::PendingText(const Operation& op) { return op.PendingText(); }
+
 bool Member::Uses(uint64_t region, std::string* what) {
   Impl& m = *impl_;
   std::lock_guard<std::mutex> lock(m.mu);

@@ -102,6 +102,9 @@ class Member {
   // Poll/Wait.
   static bool ServedBy(const Operation& op, uint32_t* channel, uint64_t* seq);
 
+  // The call in words, and which ranks it waits for.
+  static std::string PendingText(const Operation& op);
+
   // True if an unfinished operation of this member touches the region; `what` names it.
   bool Uses(uint64_t region, std::string* what);
 

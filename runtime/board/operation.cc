@@ -71,7 +71,12 @@ Operation::Step Operation::Arriving(MemberHost& host) {
                     LeftText(board_, channel_, seq_, body, rank));
       }
       // The communicator is dead; so is this operation, unless the others have come meanwhile.
-      return SealAbsent(channel_, seq_) ? Failed(FailureStatus(board_)) : Step::kMoved;
+      if (!SealAbsent(channel_, seq_) &&
+          scan_.Check(channel_, seq_, me_, body) == Arrival::kComplete) {
+        return Step::kMoved;
+      }
+      // Sealed, or a post that tells of another operation, which only a hostile rank writes.
+      return Failed(FailureStatus(board_));
     case Arrival::kSealed:
       return Failed(AwaitFailure(board_));
     case Arrival::kMismatch:
@@ -183,7 +188,7 @@ Operation::Step Operation::TakeFromSlot() {
 
 uint64_t Operation::OutcomeSeen() const {
   const uint64_t word = channel_.fate(seq_).outcome.load(std::memory_order_acquire);
-  return word >> 2 == seq_ ? word & 3 : 0;
+  return OutcomeIn(word, seq_);
 }
 
 Operation::Step Operation::Running(MemberHost& host, uint32_t max_chunks) {
@@ -298,6 +303,13 @@ bool Operation::UsesRegion(uint64_t region) const {
           body.ref.in_region == region) ||
          (body.out_place_kind == static_cast<uint8_t>(Place::kRegion) &&
           body.ref.out_region == region);
+}
+
+std::string Operation::PendingText() const {
+  const int64_t waited_ns = NowNs() - started_ns;
+  int rank = -1;
+  const std::string absent = AbsentText(board_, channel_, seq_, me_, body, waited_ns, &rank);
+  return rank >= 0 ? absent : StuckText(board_, channel_, seq_, me_, body, waited_ns, &rank);
 }
 
 std::string Operation::Text() const {

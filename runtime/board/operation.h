@@ -56,6 +56,8 @@ class Operation {
   }
   bool UsesRegion(uint64_t region) const;
   std::string Text() const;
+  // What it waits for at present.
+  std::string PendingText() const;
 
   PostBody body{};  // places and references: set by the member before Post
   std::byte* staging_in =

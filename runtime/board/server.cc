@@ -19,7 +19,7 @@ constexpr uint64_t kSequenceMax = 1ull << 60;
 uint64_t OutcomeOf(const Channel& channel, uint64_t seq) {
   const uint64_t word = channel.fate(seq).outcome.load(std::memory_order_acquire);
   if (word >> 2 > seq) return kSucceeded;  // long over: its slot serves a later operation
-  return word >> 2 == seq ? word & 3 : 0;
+  return OutcomeIn(word, seq);
 }
 
 Service AsService(uint64_t outcome) {
@@ -153,7 +153,7 @@ bool Server::FailIfGone(const Channel& channel, uint64_t seq) const {
   return true;
 }
 
-Service Server::Serve(uint32_t id, uint64_t seq) {
+Service Server::Serve(uint32_t id, uint64_t seq, bool work) {
   if (id >= board_.channel_count() || seq == 0 || seq > kSequenceMax) return Service::kFailed;
   const Channel channel = board_.channel(id);
   if (const uint64_t outcome = OutcomeOf(channel, seq); outcome != 0) return AsService(outcome);
@@ -210,7 +210,7 @@ Service Server::Serve(uint32_t id, uint64_t seq) {
     return Service::kFailed;
   }
   // Ranks that stage memory from outside regions move such an operation themselves.
-  if (!pass.staged()) pass.Work(channel.lanes() - 1);
+  if (work && !pass.staged()) pass.Work(channel.lanes() - 1);
   if (pass.AllDone() && Settle(channel, seq, kSucceeded)) RingChannel(board_, channel, -1);
   if (OutcomeOf(channel, seq) == 0 && HasFailed(board_)) Settle(channel, seq, kFailed);
   return AsService(OutcomeOf(channel, seq));
@@ -228,7 +228,7 @@ void Server::Retire(uint32_t id, uint64_t seq, int rank) {
 }
 
 Service Server::Expire(uint32_t id, uint64_t seq, int rank) {
-  const Service now = Serve(id, seq);
+  const Service now = Serve(id, seq, /*work=*/false);
   if (now != Service::kPending) return now;
   const Channel channel = board_.channel(id);
   const int me = WaiterOf(board_, channel, seq, rank);
@@ -245,7 +245,8 @@ Service Server::Expire(uint32_t id, uint64_t seq, int rank) {
     return Service::kFailed;
   }
   // The last of them has come just now.
-  if (const Service again = Serve(id, seq); again != Service::kPending) return again;
+  if (const Service again = Serve(id, seq, /*work=*/false); again != Service::kPending)
+    return again;
   if (Settle(channel, seq, kFailed)) {
     RecordFailure(
         board_, FailureReason::kStuck, -1,
@@ -278,16 +279,14 @@ void Server::Abort(int rank, std::string_view reason) {
 }
 
 absl::Status Server::FailureStatus() const {
-  return HasFailed(board_) ? AwaitRecord() : absl::OkStatus();
+  return HasFailed(board_) ? AwaitFailure(board_, /*patience_ns=*/0) : absl::OkStatus();
 }
 
-// A hostile rank can leave the record half written: only the first to ask waits for it.
+// For the words of an outcome. A hostile rank can leave the record half written: the daemon waits
+// for it once, and shortly.
 absl::Status Server::AwaitRecord() const {
-  const int64_t now = NowNs();
-  int64_t end = 0;
-  if (patience_end_ns_.compare_exchange_strong(end, now + kWriterPatienceNs))
-    end = now + kWriterPatienceNs;
-  return AwaitFailure(board_, std::max<int64_t>(0, end - now));
+  constexpr int64_t kPatienceNs = 1'000'000;
+  return AwaitFailure(board_, waited_for_record_.exchange(true) ? 0 : kPatienceNs);
 }
 
 std::string Server::LastCall(int rank) const { return LastCallText(board_, rank); }

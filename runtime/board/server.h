@@ -39,7 +39,8 @@ class Server {
   // Does what can be done now for one operation: nothing until all ranks have posted, then chunks.
   // `rank` is one that asked. Call again after a notification, and for (channel, seq + 1) when this
   // one has succeeded.
-  Service Serve(uint32_t channel, uint64_t seq);
+  // `work`: false only looks what is decided.
+  Service Serve(uint32_t channel, uint64_t seq, bool work = true);
   // Marks a daemon-posted rank's operation as collected, so that its slot can be used again.
   void Retire(uint32_t channel, uint64_t seq, int rank);
 
@@ -52,8 +53,10 @@ class Server {
   void Abort(int rank, std::string_view reason);
 
   bool failed() const { return HasFailed(board_); }
-  // Status of the failed communicator, OK if it has not failed. Waits at most 50 ms in all for a
-  // record that somebody began to write.
+  // The same as FailureStatus, for whoever reports an outcome: waits a moment for the record, once.
+  absl::Status OutcomeOfFailed() const { return failed() ? AwaitRecord() : absl::OkStatus(); }
+  // Status of the failed communicator, OK if it has not failed. Never waits: of a record that
+  // somebody is about to write it says so.
   absl::Status FailureStatus() const;
   // The rank's last call in words, e.g. "all_reduce #12 float32 sum count 1024"; "" if none.
   std::string LastCall(int rank) const;
@@ -64,7 +67,7 @@ class Server {
 
   Board board_;
   RegionResolver* resolver_;
-  mutable std::atomic<int64_t> patience_end_ns_{0};
+  mutable std::atomic<bool> waited_for_record_{false};
 };
 
 }  // namespace shunt::board

@@ -60,6 +60,17 @@ absl::StatusOr<std::shared_ptr<Region>> RegionTable::Allocate(Owner owner, uint6
   uint64_t id;
   {
     std::lock_guard lock(mutex_);
+    const auto session = sessions_.find(owner.session);
+    if (session != sessions_.end() && session->second.regions.size() >= quotas_.session_regions) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("max_regions_per_session: session ", owner.session, " has ",
+                       quotas_.session_regions, " regions already"));
+    }
+    if (regions_.size() >= quotas_.total_regions) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("all sessions together have ", quotas_.total_regions,
+                       " regions, half as many as the daemon may have open files (RLIMIT_NOFILE)"));
+    }
     SHUNT_RETURN_IF_ERROR(ChargeLocked(owner, bytes, "region"));
     id = next_id_++;
   }

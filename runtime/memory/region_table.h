@@ -32,6 +32,9 @@ struct Quotas {
   uint64_t session_bytes = UINT64_MAX;
   uint64_t tenant_bytes = UINT64_MAX;
   uint64_t total_bytes = UINT64_MAX;
+  // Each region is an open file.
+  uint64_t session_regions = UINT64_MAX;
+  uint64_t total_regions = UINT64_MAX;
 };
 
 // Thread-safe. Kept alive by whoever uses its memory, also when the table has forgotten it.

@@ -5,6 +5,7 @@ Exit code 77: a program or peer is not in this build.
 """
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -77,6 +78,9 @@ def perf():
     assert "cannot run in place" in done.stderr, done.stderr
     done, _ = run("shunt-perf", "all_reduce", "--root", "2", expect=105)
     assert "not a rank" in done.stderr, done.stderr
+    for option, known in (("--dtype", "bfloat16"), ("--memory", "malloc"), ("--redop", "premul_sum"), ("--placement", "both")):
+        done, _ = run("shunt-perf", "all_reduce", option, "nonsense", expect=105)
+        assert '"nonsense" is not known; known: ' in done.stderr and known in done.stderr, done.stderr
 
 
 def lifecycle():
@@ -104,6 +108,11 @@ def peer(name):
 
 
 def compare():
+    script = pathlib.Path(__file__).resolve().parents[2] / "bench" / "compare"
+    for argument, status, stream in (("--help", 0, "stdout"), ("openmpi", 2, "stderr")):
+        done = subprocess.run([script, argument], capture_output=True, text=True,
+                              env={**os.environ, "SHUNT_BUILD_DIR": "/nonexistent"})
+        assert done.returncode == status and "--target comparisons" in getattr(done, stream), done
     need("shunt-compare", "shunt-peer-openmpi", "shunt-peer-shunt", "shuntd")
     _, records = run("shunt-compare", "openmpi", "reduce_scatter", "--ranks", "2", "--rounds", "2", "--sizes", "64K,256K",
                      "--bound", *BRIEF)

@@ -81,9 +81,36 @@ TEST_CASE(
     CaseRunner runner(&world, rank);
     runner.Prepare(AllReduce(count));
     const absl::Status later = world.member(rank).Run(runner.call());
-    CHECK(later.code() == absl::StatusCode::kFailedPrecondition);
+    // Whoever calls a moment later handles it like those who waited.
+    CHECK(later.code() == absl::StatusCode::kDeadlineExceeded);
     CHECK_THAT(std::string(later.message()), Contains(std::string(outcomes[0].message())));
   }
+}
+
+TEST_CASE("words that make no sense on the board end a call at its deadline at the latest") {
+  const bool died = GENERATE(false, true);
+  const auto damage = GENERATE(0, 1, 2, 3);
+  World world({.ranks = 2});
+  const board::Channel channel = world.board().channel(0);
+  const uint64_t seq = 1;
+  switch (damage) {
+    case 0:  // a post of an operation that is far ahead
+      channel.post(seq, 1).word.store(board::PostedWord(seq + 8 * channel.slots()));
+      break;
+    case 1:
+      channel.fate(seq).outcome.store(seq << 2 | 3);
+      break;
+    case 2:
+      channel.fate(seq).outcome.store(seq << 2);
+      break;
+    default:
+      channel.post(seq, 1).word.store(seq << 2 | 3);
+  }
+  if (died) board::RecordFailure(world.board(), board::FailureReason::kRankDied, 1, "rank 1 died");
+  CaseRunner runner(&world, 0);
+  runner.Prepare(AllReduce(100000));
+  runner.call().deadline_ns = DeadlineAfterNs(std::chrono::milliseconds(30));
+  CHECK_FALSE(world.member(0).Run(runner.call()).ok());
 }
 
 TEST_CASE("a rank that has never called is named") {
@@ -221,7 +248,7 @@ TEST_CASE("an abort ends what is in flight, on every rank, with the reason") {
   });
   CHECK(outcomes[0].code() == absl::StatusCode::kAborted);
   CHECK(outcomes[1].code() == absl::StatusCode::kAborted);
-  CHECK(outcomes[2].code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(outcomes[2].code() == absl::StatusCode::kAborted);
   for (const absl::Status& s : outcomes) {
     CHECK_THAT(std::string(s.message()),
                Contains("aborted by rank 2 (pid 1002): the loss is a NaN"));

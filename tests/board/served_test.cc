@@ -89,6 +89,19 @@ TEST_CASE("an asynchronous operation that lacks a rank ends at its deadline whil
   CHECK(world.complaints() == "");
 }
 
+TEST_CASE("an outcome that is none does not keep the daemon from deciding") {
+  const uint64_t nonsense = GENERATE(0, 3);
+  World world({.ranks = 2});
+  CaseRunner runner(&world, 0);
+  runner.Prepare(MakeCase(OpKind::kAllReduce, 1000, 1));
+  REQUIRE(world.server()
+              .PostFor(0, runner.call(), {World::RegionId(0), 0}, {World::RegionId(0), 8192}, 1)
+              .ok());
+  world.board().channel(0).fate(1).outcome.store(uint64_t{1} << 2 | nonsense);
+  CHECK(world.server().Expire(0, 1, 0) == Service::kFailed);
+  CHECK(world.server().Serve(0, 1) == Service::kFailed);
+}
+
 // Rank 0 has no Member: the daemon posts for it, as for a plain gRPC client. The others block.
 TEST_CASE("ranks that the daemon posts for meet ranks that post themselves") {
   const Memory others = GENERATE(Memory::kRegion, Memory::kPlain);

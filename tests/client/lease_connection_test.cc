@@ -156,6 +156,7 @@ TEST_CASE("the end of the daemon ends all waiting calls at once") {
   two.join();
   CHECK(a.code() == absl::StatusCode::kUnavailable);
   CHECK(b.code() == absl::StatusCode::kUnavailable);
+  CHECK(std::string(a.message()).find("open a new one") != std::string::npos);
   CHECK(client->Gone());
   CHECK(client->Call(FreeRegion{3}, kNeverNs).status().code() == absl::StatusCode::kUnavailable);
 }

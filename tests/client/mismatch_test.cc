@@ -40,7 +40,7 @@ void ExpectMismatch(int world, const Call& most, const Call& one,
     // The communicator is dead, and says why.
     ExpectCode(shunt_barrier(rank.comm, nullptr, nullptr), SHUNT_FAILED_PRECONDITION, words);
     ExpectCode(shunt_barrier(rank.comm, nullptr, nullptr), SHUNT_FAILED_PRECONDITION,
-               {"joined again"});
+               {"join again"});
   }));
 }
 

@@ -54,6 +54,7 @@ TEST_CASE("every key of the table can be set from a file and from a flag") {
       {"max_sessions", "7", "7"},
       {"max_sessions_per_tenant", "7", "7"},
       {"max_communicators_per_session", "7", "7"},
+      {"max_regions_per_session", "7", "7"},
       {"spin_us", "-1", "-1"},
   };
   CHECK(std::size(cases) == ConfigKeys().size());
@@ -67,6 +68,60 @@ TEST_CASE("every key of the table can be set from a file and from a flag") {
     CHECK(from_file.ToString() == "OK");
     CHECK(ApplyFlag(*key, c.flag, &config).ToString() == "OK");
   }
+}
+
+TEST_CASE("the defaults that --help shows are those of a daemon without flags") {
+  // Each key is set to something else first, so that a wrong default can't hide.
+  for (const ConfigKey& key : ConfigKeys()) {
+    INFO(key.name);
+    Config shown;
+    shown.socket = shown.log_level = shown.log_format = shown.worker_cpus = "x";
+    shown.socket_mode = 1;
+    shown.numa_nodes = {77};
+    shown.memory_total = shown.memory_per_tenant = shown.memory_per_session = 77;
+    shown.grace_period = shown.warm_ttl = 77ns;
+    shown.worker_threads = shown.warm_communicators = shown.max_sessions = 77;
+    shown.max_sessions_per_tenant = shown.max_communicators_per_session = 77;
+    shown.max_regions_per_session = shown.spin_us = 77;
+    const Config other = shown;
+    REQUIRE(ApplyFlag(key, key.initial, &shown).ok());
+    const Config initial;
+    int set = 0;
+    const auto arrived = [&](auto member) {
+      if (shown.*member == other.*member) return;
+      ++set;
+      CHECK(shown.*member == initial.*member);
+    };
+    arrived(&Config::socket), arrived(&Config::socket_mode), arrived(&Config::log_level);
+    arrived(&Config::log_format), arrived(&Config::worker_threads), arrived(&Config::worker_cpus);
+    arrived(&Config::numa_nodes), arrived(&Config::memory_total);
+    arrived(&Config::memory_per_tenant), arrived(&Config::memory_per_session);
+    arrived(&Config::grace_period), arrived(&Config::warm_ttl);
+    arrived(&Config::warm_communicators), arrived(&Config::max_sessions);
+    arrived(&Config::max_sessions_per_tenant), arrived(&Config::max_communicators_per_session);
+    arrived(&Config::max_regions_per_session), arrived(&Config::spin_us);
+    CHECK(set == 1);
+  }
+}
+
+TEST_CASE("a CPU or node that this process lacks is refused with its key and its place") {
+  topology::Topology machine;
+  machine.cpus = {0, 1};
+  machine.numa_nodes = {{0, {0, 1}, 1 << 20}};
+  const auto words = [&machine](const Config& config) {
+    return std::string(CheckWorkerCpus(config, machine).status().message());
+  };
+  Config config;
+  CHECK(*CheckWorkerCpus(config, machine) == machine.cpus);
+  REQUIRE(ApplyToml("spin_us = 1\nworker_cpus = \"0-3\"\n", "etc/shuntd.toml", &config).ok());
+  CHECK(words(config) ==
+        "etc/shuntd.toml:2: worker_cpus is \"0-3\": CPU 2 is not among those of this process, 0-1");
+  REQUIRE(ApplyFlag(*FindConfigKey("worker_cpus"), "7", &config).ok());
+  CHECK(words(config).starts_with("--worker-cpus: worker_cpus is \"7\": CPU 7"));
+  config.worker_cpus = "1";
+  CHECK(*CheckWorkerCpus(config, machine) == topology::CpuList{1});
+  REQUIRE(ApplyToml("numa_nodes = [0, 3]\n", "x.toml", &config).ok());
+  CHECK(words(config).starts_with("x.toml:1: numa_nodes is [0, 3]: NUMA node 3"));
 }
 
 TEST_CASE("values arrive") {

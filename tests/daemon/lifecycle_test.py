@@ -291,6 +291,36 @@ class StartAndStop(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertIn("/tmp/no/such/directory", result.stderr)
 
+    def test_a_cpu_that_is_missing_ends_the_start_and_names_the_flag(self):
+        result = self.run_shuntd("--socket", "/tmp/never-made.sock", "--worker-cpus", "60000")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn('--worker-cpus: worker_cpus is "60000": CPU 60000', result.stderr)
+
+    def test_a_place_where_this_user_may_make_no_files_gets_a_hint(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs root, to become another user")
+        with tempfile.TemporaryDirectory() as directory:
+            os.chmod(directory, 0o755)
+            result = subprocess.run(
+                [SHUNTD, "--socket", directory + "/s.sock"], capture_output=True, text=True, timeout=30, user=65534
+            )
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("Permission denied", result.stderr)
+        self.assertIn("--socket ${XDG_RUNTIME_DIR:-/tmp}", result.stderr)
+
+    def test_more_memory_than_the_machine_has_is_a_warning(self):
+        shuntd = self.start("--memory-total", "8000TiB")
+        wait_until(lambda: "ready" in shuntd.log())
+        self.assertIn("memory_total is more than the machine's memory", shuntd.log())
+        shuntd = self.start("--memory-total", "1MiB")
+        wait_until(lambda: "ready" in shuntd.log())
+        self.assertNotIn("machine's memory", shuntd.log())
+
+    def test_help_shows_each_default(self):
+        text = self.run_shuntd("--help").stdout
+        for words in ("default: /run/shunt/shuntd.sock", "default: 0600", "default: 10s", "default: -1", 'default: ""'):
+            self.assertIn(words, " ".join(text.split()))
+
     def config(self, text, *arguments):
         with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
             file.write(text)
@@ -314,6 +344,8 @@ class StartAndStop(unittest.TestCase):
             ("a = \n", "FILE:1: not TOML"),
             ("socket = \"a\"\nsocket = \"b\"\n", "FILE:2: not TOML"),
             ("\x00\x01", "FILE:1: not TOML"),
+            ('spin_us = 0\nworker_cpus = "60000"\n', 'FILE:2: worker_cpus is "60000": CPU 60000 is not among those of this'),
+            ("numa_nodes = [60000]\n", "FILE:1: numa_nodes is [60000]: NUMA node 60000"),
             ('memory_per_session = "2GiB"\nmemory_total = "1GiB"\n', "memory_per_session (2147483648 bytes) is more than"),
         ]
         for text, words in cases:
@@ -343,6 +375,11 @@ class StartAndStop(unittest.TestCase):
         keys = [word[2:].replace("-", "_") for word in flags.split() if word.startswith("--")]
         for key in set(keys) - {"help", "config", "check_config", "version"}:
             self.assertIn(f"\n{key} = ", text)
+
+    def test_a_directory_for_a_configuration_is_an_error(self):
+        result = self.run_shuntd("--config", "/")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("/: is a directory; expected a configuration file", result.stderr)
 
     def test_a_missing_configuration_file_is_an_error(self):
         result = self.run_shuntd("--config", "/nonexistent.toml")

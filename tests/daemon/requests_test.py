@@ -623,6 +623,7 @@ class Quotas(DaemonTest):
         "--memory-per-tenant=1536KiB",
         "--max-sessions=6",
         "--max-communicators-per-session=3",
+        "--max-regions-per-session=5",
     )
 
     def test_each_quota_is_named(self):
@@ -635,6 +636,18 @@ class Quotas(DaemonTest):
             two.allocate(1 << 20)
         one.call(free_region=api.memory.FreeRegionRequest(region_id=region))
         os.close(two.allocate(1 << 20)[1])
+
+    def test_regions_are_limited(self):
+        session = self.lease()
+        regions = []
+        for _ in range(5):
+            region, fd = session.allocate(4096)
+            os.close(fd)
+            regions.append(region)
+        with self.refused(RESOURCE_EXHAUSTED, "max_regions_per_session", 5):
+            session.allocate(4096)
+        session.call(free_region=api.memory.FreeRegionRequest(region_id=regions[0]))
+        os.close(session.allocate(4096)[1])
 
     def test_sessions_are_limited(self):
         # Those of the tests before end a moment after their connections have closed.

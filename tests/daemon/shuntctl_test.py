@@ -32,6 +32,7 @@ class Shuntctl(DaemonTest):
         text = self.run_ctl("status").stdout
         self.assertIn(str(self.shuntd.process.pid), text)
         self.assertIn("sessions", text)
+        self.assertIn("served by the daemon", text)
 
     def test_sessions(self):
         session = self.lease('a "name"')
@@ -56,6 +57,14 @@ class Shuntctl(DaemonTest):
         self.assertIn("shown", text)
         self.assertIn("joining", text)
 
+    def test_a_record_that_is_kept_warm_has_no_id(self):
+        session = self.lease()
+        session.join("left", 0, 1)
+        session.close()
+        wait_until(lambda: [c["state"] for c in self.json("communicators") if c["name"] == "left"] == ["idle"])
+        row = [line.split() for line in self.run_ctl("communicators").stdout.splitlines() if " left " in line]
+        self.assertEqual(row[0][:2], ["-", "left"])
+
     def test_topology(self):
         topology = self.json("topology")
         self.assertEqual(topology["cpus"], len(os.sched_getaffinity(0)))
@@ -66,20 +75,43 @@ class Shuntctl(DaemonTest):
         checks = self.json("doctor")
         self.assertIn("daemon answers", [check["check"] for check in checks])
         self.assertTrue(all(check["result"] in ("ok", "warning") for check in checks), checks)
+        self.assertTrue(all(check["advice"] == "" for check in checks if check["result"] == "ok"), checks)
         self.assertEqual(self.run_ctl("doctor").returncode, 0)
+
+    def test_doctor_and_topology_agree_on_memory(self):
+        text = self.run_ctl("doctor").stdout
+        memory = self.run_ctl("topology").stdout.split(", ")[1].split("\n")[0]
+        self.assertIn(f"the machine has {memory}\n", text)
+
+    def test_another_user_is_told_that_it_is_about_permission(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs root, to become another user")
+        run = lambda command: subprocess.run(
+            [SHUNTCTL, "--socket", self.shuntd.socket, command], capture_output=True, text=True, timeout=30, user=65534
+        )
+        doctor = run("doctor")
+        self.assertEqual(doctor.returncode, 1)
+        self.assertIn("socket_mode", doctor.stdout)
+        self.assertIn("Permission denied", doctor.stdout)
+        self.assertNotIn("start shuntd", doctor.stdout)
+        status = run("status")
+        self.assertIn("may not connect", status.stderr)
+        self.assertNotIn("no daemon", status.stderr)
 
     def test_without_a_daemon(self):
         for command in ("status", "sessions", "communicators", "topology"):
             result = self.run_ctl(command, socket_path="/tmp/no/shuntd.sock")
             self.assertEqual(result.returncode, 1)
             self.assertIn("/tmp/no/shuntd.sock", result.stderr)
-            self.assertIn("start", result.stderr)
+            self.assertIn("shuntd --socket /tmp/no/shuntd.sock", result.stderr)
         doctor = self.run_ctl("doctor", socket_path="/tmp/no/shuntd.sock")
         self.assertEqual(doctor.returncode, 1)
         self.assertIn("/tmp/no/shuntd.sock", doctor.stdout)
 
     def test_a_command_that_is_none(self):
-        self.assertNotEqual(self.run_ctl("nonsense").returncode, 0)
+        result = self.run_ctl("nonsense")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn('"nonsense" is no command; known: status', result.stderr)
         self.assertNotEqual(self.run_ctl().returncode, 0)
 
 

@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
+from pathlib import Path
 
 import support
 
@@ -21,3 +23,22 @@ class Demo(unittest.TestCase):
         )
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertIn("all ranks hold the same bits: yes", done.stdout)
+        speed = "not a speed-up" in done.stdout
+        self.assertEqual(speed, len(os.sched_getaffinity(0)) < 4, done.stdout)
+
+    def test_the_script_looks_at_its_arguments_before_it_builds(self):
+        # Whatever would install or build comes from PATH: these fail the test if they run.
+        with tempfile.TemporaryDirectory() as directory:
+            for tool in ("cmake", "dpkg-query", "apt-get"):
+                path = Path(directory, tool)
+                path.write_text("#!/bin/sh\necho built; exit 9\n")
+                path.chmod(0o755)
+            environment = {**os.environ, "PATH": directory + ":" + os.environ["PATH"]}
+            for arguments, status in ((["--help"], 0), (["--epochs", "1", "-h"], 0), (["--speed"], 2), (["--ranks"], 2)):
+                done = subprocess.run(
+                    [str(support.ROOT / "scripts" / "demo"), *arguments],
+                    env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                )
+                self.assertEqual(done.returncode, status, done.stdout)
+                self.assertIn("usage: scripts/demo", done.stdout)
+                self.assertNotIn("built", done.stdout)

@@ -18,6 +18,20 @@ sys.stdin.readline()
 """
 
 
+INTERRUPTED = """
+import sys, shunt
+session = shunt.connect()
+comm = session.join("interrupted", 1, 2)
+for what, call in (("barrier", comm.barrier), ("join", lambda: session.join("lonely", 0, 2))):
+    try:
+        print(what, flush=True)
+        call()
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+sys.stdin.readline()
+"""
+
+
 class Errors(support.DaemonTest):
     def refused(self, kind, words, call):
         with self.assertRaisesRegex(kind, words) as caught:
@@ -37,6 +51,8 @@ class Errors(support.DaemonTest):
                 ("dtype bool.*uint8", lambda: comm.all_reduce(x > 0)),
                 ("complex64.*real and imaginary", lambda: comm.all_reduce(np.zeros(3, np.complex64))),
                 ("uint16.*bfloat16", lambda: comm.all_reduce(np.zeros(3, np.uint16))),
+                ("dtype complex128.*; known: int8, .*bfloat16, .*float64", lambda: comm.all_reduce(np.zeros(3, complex))),
+                ("dtype 'float7' is unknown.*know: int8, .*float8_e5m2", lambda: session.empty(3, "float7")),
                 ("foreign byte order", lambda: comm.all_reduce(x.astype(">f4"))),
                 ("needs float8_e5m2 or uint8", lambda: comm.all_reduce(x, dtype="float8_e5m2")),
                 ("unknown dtype 'float7'", lambda: comm.all_reduce(x, dtype="float7")),
@@ -162,7 +178,7 @@ class Errors(support.DaemonTest):
             started.wait(support.PATIENCE)
             if comm.rank == 0:
                 comm.abort("the loss is not a number")
-                self.refused(shunt.FailedPrecondition, "the loss is not a number", comm.barrier)
+                self.refused(shunt.Aborted, "the loss is not a number", comm.barrier)
                 return
             self.refused(shunt.Aborted, "the loss is not a number", operation.wait)
 
@@ -176,6 +192,16 @@ class Errors(support.DaemonTest):
             waiting = comm.barrier(timeout=support.PATIENCE, async_op=True)
             os.kill(process.pid, signal.SIGKILL)
             self.refused(shunt.Unavailable, r"rank 1\b", waiting.wait)
+
+    def test_ctrl_c_ends_a_call_that_blocks_and_the_other_ranks_are_told(self):
+        with support.python_process(INTERRUPTED) as process, shunt.connect() as session:
+            comm = session.join("interrupted", 0, 2)
+            for what in ("barrier", "join"):
+                self.assertEqual(process.stdout.readline(), what + "\n")
+                support.wait_until(lambda: support.sleeps_in_futex(process.pid), f"a {what} that waits")
+                os.kill(process.pid, signal.SIGINT)
+                self.assertEqual(process.stdout.readline(), "interrupted\n")
+            self.refused(shunt.Aborted, r"rank 1\b.*KeyboardInterrupt", comm.barrier)
 
     def test_daemon_that_dies_is_told(self):
         daemon = support.Daemon()
@@ -238,8 +264,18 @@ class Loading(support.unittest.TestCase):
             os.environ["SHUNT_LIBRARY"] = environment
         if "$SHUNT_LIBRARY" not in words:
             self.skipTest("a libshunt is found in one of the usual places")
-        for place in ("$SHUNT_LIBRARY: not set", "client/python/shunt/libshunt.so", "build/lib/libshunt.so", "system loader"):
+        for place in ("$SHUNT_LIBRARY: not set", "client/python/shunt/libshunt.so", "build/lib/libshunt.so", "system loader", "ldconfig", "PREFIX/lib/libshunt.so"):
             self.assertIn(place, words)
+
+    def test_named_directory_gets_the_file_that_was_meant(self):
+        code = "import shunt\ntry: shunt.connect()\nexcept shunt.LibraryNotFound as error: print(error)"
+        environment = os.environ["SHUNT_LIBRARY"]
+        os.environ["SHUNT_LIBRARY"] = "/usr/lib"
+        try:
+            with support.python_process(code) as process:
+                self.assertIn("$SHUNT_LIBRARY is '/usr/lib', a directory; expected the file", process.stdout.read())
+        finally:
+            os.environ["SHUNT_LIBRARY"] = environment
 
     def test_named_library_that_is_wrong_is_an_error_at_once(self):
         code = "import shunt\ntry: shunt.connect()\nexcept shunt.LibraryNotFound as error: print(error)"

@@ -48,3 +48,47 @@ class CppExample(support.DaemonTest):
 
     def test_example_is_the_one_that_is_built(self):
         self.assertEqual(block("cpp"), (support.ROOT / "examples" / "all_reduce.cc").read_text())
+
+
+class Settings(support.unittest.TestCase):
+    def test_config_example_is_fine_on_two_cpus(self):
+        if len(os.sched_getaffinity(0)) < 2:
+            self.skipTest("this process has one CPU")
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write(block("toml"))
+            file.flush()
+            command = [str(support.BUILD / "bin" / "shuntd"), "--config", file.name, "--check-config"]
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual((done.returncode, done.stdout), (0, "the configuration is fine\n"))
+
+
+class Migration(support.unittest.TestCase):
+    """docs/migration.md names what is there."""
+
+    TEXT = (support.ROOT / "docs" / "migration.md").read_text()
+
+    def test_every_c_name_is_in_the_header(self):
+        header = (support.ROOT / "client" / "include" / "shunt.h").read_text()
+        names = set(re.findall(r"`(shunt_\w+|SHUNT_(?!JOB)\w+)", self.TEXT))
+        self.assertGreater(len(names), 30)
+        self.assertEqual({name for name in names if not re.search(rf"\b{name}\b", header)}, set())
+
+    def test_every_python_name_is_in_the_package(self):
+        import shunt
+
+        owners = {"comm": shunt.Communicator, "session": shunt.Session, "operation": shunt.Operation, "shunt": shunt}
+        names = re.findall(r"\b(comm|session|operation|shunt)\.(?!h\b)(\w+)", self.TEXT)
+        self.assertGreater(len(names), 25)
+        self.assertEqual([name for owner, name in names if not hasattr(owners[owner], name)], [])
+
+
+class Help(support.unittest.TestCase):
+    def test_help_of_a_communicator_shows_its_properties(self):
+        import pydoc
+
+        import shunt
+
+        text = pydoc.render_doc(shunt.Communicator, renderer=pydoc.plaintext)
+        for name, words in (("rank", "from 0 to world_size - 1"), ("world_size", "How many ranks"), ("name", "joined under")):
+            self.assertIn(f"|  {name}\n", text)
+            self.assertIn(words, text)

@@ -135,6 +135,12 @@ def mapping_of(address):
     return None
 
 
+def sleeps_in_futex(pid):
+    """True if the process's main thread waits for another thread or process."""
+    with open(f"/proc/{pid}/wchan") as wchan:
+        return "futex" in wchan.read()
+
+
 @contextlib.contextmanager
 def python_process(code, *arguments):
     """A separate interpreter running `code` with the package importable; killed at the end if still there."""

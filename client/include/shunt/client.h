@@ -355,7 +355,7 @@ class Communicator {
       : comm_(std::make_shared<internal::Comm>(std::move(session), comm)) {}
 
   static shunt_call Convert(const CallOptions& options) {
-    return {sizeof(shunt_call), options.timeout.count(), options.scalar};
+    return {sizeof(shunt_call), options.timeout.count(), options.scalar, 0};
   }
   template <typename Call>
   void Block(const CallOptions& options, Call&& make) {

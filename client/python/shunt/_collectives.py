@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from . import _dtypes
 from ._dtypes import describe, describe_result
 from ._lease import Lease
-from ._library import Call
-from .errors import FailedPrecondition, InvalidArgument
+from ._library import ONLY_WHILE_WAITING, Call, Library
+from .errors import DeadlineExceeded, FailedPrecondition, InvalidArgument
 from .group import Group, current_group
-from .operation import Operation, nanoseconds
+from .operation import SLICE_NS, Operation, nanoseconds
 
 T = TypeVar("T")
 Array = NDArray[Any]
@@ -320,15 +320,38 @@ class Collectives:
                 group.add(function, (comm, *arguments, call_address, None), (keep, call))
                 return result
         if not async_op:
-            status = function(comm, *arguments, call_address, None)
-            if status:
-                raise library.error(status)
+            self._wait_for(library, function, comm, arguments, call or Call(_CALL_BYTES))
             return result
         handle = ctypes.c_void_p()
         status = function(comm, *arguments, call_address, ctypes.byref(handle))
         if status:
             raise library.error(status)
         return Operation(self._lease, handle.value or 0, what, result, (keep, call, self))
+
+    @staticmethod
+    def _wait_for(library: Library, function: Any, comm: int, arguments: Tuple[Any, ...], call: Call) -> None:
+        """A blocking call, waited for in slices, so that Ctrl-C is seen between them. It aborts the communicator:
+        the operation still writes to the arrays, and the other ranks must not wait for this one."""
+        call.flags = ONLY_WHILE_WAITING
+        handle = ctypes.c_void_p()
+        done = ctypes.c_int(0)
+        try:
+            status = function(comm, *arguments, ctypes.addressof(call), ctypes.byref(handle))
+            while not status:
+                status = library.op_wait(handle, SLICE_NS)
+                if status != DeadlineExceeded.code:
+                    break
+                # The slice's end, or the operation's own deadline?
+                status = library.op_poll(handle, ctypes.byref(done))
+                if done.value:
+                    break
+            if status:
+                raise library.error(status)
+        except KeyboardInterrupt:
+            library.abort(comm, b"interrupted (KeyboardInterrupt)")
+            raise
+        finally:
+            library.op_release(handle)
 
     def _reduction(self, what: str, op: str, timeout: Optional[float], scalar: Any,
                    code: int) -> Tuple[int, Optional[Call]]:

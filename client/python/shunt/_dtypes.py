@@ -56,7 +56,10 @@ def numpy_dtype(dtype: Any) -> "np.dtype[Any]":
     code = NAMES.get(dtype, -1) if isinstance(dtype, str) else -1
     if code in _CARRIER:
         return _SMALL_DTYPE.get(code) or _CARRIER[code]  # type: ignore[no-any-return]
-    return np.dtype(dtype)
+    try:
+        return np.dtype(dtype)
+    except TypeError:
+        raise InvalidArgument(f"dtype {dtype!r} is unknown to NumPy; collectives know: {', '.join(NAMES)}") from None
 
 
 def _explicit_code(what: str, name: str, x: "np.ndarray[Any, Any]", dtype: str) -> int:
@@ -80,7 +83,8 @@ def _refusal(what: str, x: "np.ndarray[Any, Any]", name: str) -> InvalidArgument
         hint = "; view it as its real and imaginary parts"
     elif not x.dtype.isnative:
         hint = " in foreign byte order; convert it first"
-    return InvalidArgument(f"{what}: {name} has dtype {x.dtype}, which Shunt does not carry{hint}")
+    known = ", ".join(NAMES)
+    return InvalidArgument(f"{what}: {name} has dtype {x.dtype}, which Shunt does not carry{hint}; known: {known}")
 
 
 def describe(what: str, name: str, x: Any, dtype: Optional[str], writes: bool) -> Tuple[int, int, int]:

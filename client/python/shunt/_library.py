@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any, Iterator, List, NoReturn, Optional, Tuple
 
 from . import errors
 
 FOREVER = 2**63 - 1
+# shunt_call.flags.
+ONLY_WHILE_WAITING = 1
 _SONAME = "libshunt.so.0"
 _PLAIN_NAME = "libshunt.so"
 
@@ -32,7 +34,7 @@ class JoinOptions(Structure):
 
 
 class Call(Structure):
-    _fields_ = [("struct_size", c_size_t), ("timeout_ns", c_int64), ("scalar", c_void_p)]
+    _fields_ = [("struct_size", c_size_t), ("timeout_ns", c_int64), ("scalar", c_void_p), ("flags", c_uint32)]
 
 
 # Every data call is (comm, <these>, call, op).
@@ -133,6 +135,9 @@ def load() -> Library:
         return _loaded
     chosen = os.environ.get("SHUNT_LIBRARY")
     if chosen:
+        if os.path.isdir(chosen):
+            file = os.path.join(chosen, _PLAIN_NAME)
+            raise errors.LibraryNotFound(f"$SHUNT_LIBRARY is {chosen!r}, a directory; expected the file, such as {file!r}")
         try:
             _loaded = _open(chosen)
         except OSError as error:
@@ -149,6 +154,6 @@ def load() -> Library:
         except OSError as error:
             tried.append(f"{shown}: {error}")
     raise errors.LibraryNotFound(
-        "cannot find libshunt.so. Install Shunt (cmake --install) or name the library in $SHUNT_LIBRARY. "
-        "Tried:\n  $SHUNT_LIBRARY: not set\n  " + "\n  ".join(tried)
+        "cannot find libshunt.so. Install Shunt (cmake --install, then ldconfig as root); where it lies under another "
+        "prefix, set SHUNT_LIBRARY=PREFIX/lib/libshunt.so. Tried:\n  $SHUNT_LIBRARY: not set\n  " + "\n  ".join(tried)
     )

@@ -29,10 +29,25 @@ class Communicator(Collectives):
         self._comm: Optional[int] = pointer
         self._groups: Dict[int, Group] = {}
         self._siblings = siblings
-        self.name = name
-        self.rank = rank
-        self.world_size = world_size
+        self._name = name
+        self._rank = rank
+        self._world_size = world_size
         siblings.add(self)
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The name it was joined under; of a split, the old one's with "/" and the color."""
+        return self._name
+
+    @property
+    def rank(self) -> int:  # type: ignore[override]
+        """This process's number in it, from 0 to world_size - 1."""
+        return self._rank
+
+    @property
+    def world_size(self) -> int:  # type: ignore[override]
+        """How many ranks it has."""
+        return self._world_size
 
     def group(self, async_op: bool = False) -> Group:
         """A block whose calls are submitted as one. See Group."""

@@ -12,7 +12,7 @@ from .errors import DeadlineExceeded, Error, FailedPrecondition, InvalidArgument
 
 T = TypeVar("T")
 # How long one wait in C may take, so that Ctrl-C is seen: 0.2 s.
-_SLICE_NS = 200_000_000
+SLICE_NS = 200_000_000
 
 
 def nanoseconds(what: str, seconds: Optional[float]) -> int:
@@ -65,17 +65,18 @@ class Operation(Generic[T]):
         has not ended by then; it stays in flight. Without one, the operation's own deadline ends the wait."""
         left = FOREVER if timeout is None else nanoseconds(self._what, timeout)
         while not self._ended:
-            now = min(left, _SLICE_NS)
+            now = min(left, SLICE_NS)
             status = self._lease.library.op_wait(self._pointer, now)
             if status != DeadlineExceeded.code:
                 self._finish(status)
                 break
+            still_running = self._lease.library.error(status)
             if self.done():
                 break
             if left != FOREVER:
                 left -= now
                 if left <= 0:
-                    raise DeadlineExceeded(f"{self._what}: still in flight after a wait of {timeout} s")
+                    raise still_running
         if self._error is not None:
             raise self._error
         return self._result

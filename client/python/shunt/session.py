@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _dtypes, memory
+from ._interruptible import interruptible
 from ._lease import Lease
 from ._library import JoinOptions, Library, OpenOptions, load
 from .communicator import Communicator
@@ -90,7 +91,7 @@ class Session:
 
     def join(self, name: str, rank: int, world_size: int, job: Optional[str] = None,
              timeout: Optional[float] = 60.0, default_timeout: Optional[float] = 60.0) -> Communicator:
-        """Returns when all `world_size` ranks have joined `name`. Times in seconds; `default_timeout` is for
+        """Returns when all `world_size` ranks (1 to 128) have joined `name`. Times in seconds; `default_timeout` is for
         the calls that name none.
 
         `job` keeps jobs with equal names apart (default: $SHUNT_JOB, else ""). DeadlineExceeded names the ranks
@@ -109,11 +110,15 @@ class Session:
             nanoseconds("join", timeout),
             nanoseconds("join", default_timeout),
         )
-        pointer = ctypes.c_void_p()
-        status = lease.library.join(lease.pointer, ctypes.byref(options), ctypes.byref(pointer))
-        if status:
-            raise lease.library.error(status)
-        return Communicator(lease, pointer.value or 0, name, rank, world_size, self._communicators)
+
+        def wait() -> int:
+            pointer = ctypes.c_void_p()
+            status = lease.library.join(lease.pointer, ctypes.byref(options), ctypes.byref(pointer))
+            if status:
+                raise lease.library.error(status)
+            return pointer.value or 0
+
+        return Communicator(lease, interruptible(wait, lease.library.leave), name, rank, world_size, self._communicators)
 
     # ---- life
 
