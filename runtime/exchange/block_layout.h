@@ -3,10 +3,11 @@
 //   all_reduce, reduce, broadcast   a block is a range of the vector
 //   all_gather, gather              block p: what the ranks of node p contribute
 //   reduce_scatter, scatter         block p: what the ranks of node p get
-//   all_to_all(_v)                  block s·P + d: what the ranks of node s have for those of node d
+//   all_to_all(_v)                  block s·P + d: what the ranks of node s have for those of node
+//   d
 //
-// A block's part in one slice is a list of extents, in an order that all nodes agree on; a message is the
-// extents of its blocks one after the other. Pure.
+// A block's part in one slice is a list of extents, in an order that all nodes agree on; a message
+// is the extents of its blocks one after the other. Pure.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +28,8 @@ struct Shape {
 
 inline constexpr int32_t kEveryLocalRank = -1;
 
-// `count` elements from `in_element` of the input of `source`, on their way to `out_element` of the output of
-// `destination`. kEveryLocalRank: all ranks of a node contribute, or all get it.
+// `count` elements from `in_element` of the input of `source`, on their way to `out_element` of the
+// output of `destination`. kEveryLocalRank: all ranks of a node contribute, or all get it.
 struct Extent {
   int32_t source = kEveryLocalRank;
   int32_t destination = kEveryLocalRank;
@@ -56,8 +57,8 @@ constexpr Range PartOf(uint64_t count, uint64_t parts, uint64_t index) {
   return {begin, begin + each + (index < longer ? 1 : 0)};
 }
 
-// Calls visit(const Extent&) for each extent of `block` in `slice` that is not empty. `pairs` is for
-// all_to_all_v only.
+// Calls visit(const Extent&) for each extent of `block` in `slice` that is not empty. `pairs` is
+// for all_to_all_v only.
 template <typename Visit>
 void ForEachExtent(const Shape& shape, const PairTable* pairs, uint32_t block, uint32_t slice,
                    Visit visit) {
@@ -71,9 +72,9 @@ void ForEachExtent(const Shape& shape, const PairTable* pairs, uint32_t block, u
     case OpKind::kAllReduce:
     case OpKind::kReduce:
     case OpKind::kBroadcast: {
-      const Range whole = PartOf(count, BlockCount(shape.net), block);
-      const Range part = PartOf(whole.end - whole.begin, shape.slices, slice);
-      const uint64_t at = whole.begin + part.begin;
+      const BlockRange whole = BlockRangeOf(shape.net, block, count);
+      const Range part = PartOf(whole.count, shape.slices, slice);
+      const uint64_t at = whole.first + part.begin;
       emit({shape.call.kind == OpKind::kBroadcast ? root : kEveryLocalRank,
             shape.call.kind == OpKind::kReduce ? root : kEveryLocalRank, at, at,
             part.end - part.begin});

@@ -13,7 +13,9 @@ namespace {
 constexpr uint32_t kRoundsAhead = 2;
 constexpr int kStepBits = 24;
 
-bool Receives(const NetStep& step) { return step.kind != NetStep::Kind::kSend; }
+bool Receives(const NetStep& step) {
+  return step.kind == NetStep::Kind::kRecv || step.kind == NetStep::Kind::kRecvReduce;
+}
 
 }  // namespace
 
@@ -46,6 +48,7 @@ void Exchange::ReadPlan() {
   for (uint32_t i = 0; i < count; ++i) {
     plan_.push_back(NetStepAt(net, setup_.node, i));
     const NetStep& step = plan_.back();
+    combines_ |= step.kind == NetStep::Kind::kCombine;
     ordinals_.push_back(Receives(step) ? received[step.peer]++ : sent[step.peer]++);
     if (!Receives(step)) continue;
     ForEachBlock(net, setup_.node, step, [&](uint32_t block) { last_recv_[block] = i; });
@@ -55,9 +58,11 @@ void Exchange::ReadPlan() {
 void Exchange::Start() {
   const uint32_t window = std::min(setup_.window, setup_.shape.slices);
   slices_.resize(window);
-  for (uint32_t i = 0; i < window; ++i) {
-    BeginSlice(slices_[i], next_slice_++);
-    Advance(slices_[i]);
+  for (Slice& slice : slices_) {
+    // With nothing to wait for, the first one takes all.
+    if (next_slice_ == setup_.shape.slices) break;
+    BeginSlice(slice, next_slice_++);
+    Advance(slice);
   }
 }
 
@@ -101,30 +106,39 @@ bool Exchange::Look(Slice& slice) {
          slice.steps[slice.first_open].state == Step::State::kDone) {
     ++slice.first_open;
   }
-  const uint32_t begin = slice.first_open;
-  for (uint32_t i = begin; i < plan_.size() && status_.ok(); ++i) {
+  // No step waits for one of a later round, so the earliest open round always goes on.
+  uint32_t earliest = ~0u;
+  for (uint32_t i = slice.first_open; i < plan_.size(); ++i) {
+    if (slice.steps[i].state != Step::State::kDone) earliest = std::min(earliest, plan_[i].round);
+  }
+  for (uint32_t i = slice.first_open; i < plan_.size() && status_.ok(); ++i) {
     const NetStep& step = plan_[i];
-    if (step.round > plan_[begin].round + kRoundsAhead) break;
     Step& state = slice.steps[i];
     if (state.state == Step::State::kDone) continue;
+    const bool receives = Receives(step);
+    // A combination writes outputs, which may be the inputs that are being sent.
+    const bool alone = step.kind != NetStep::Kind::kSend;
     bool ready = true;
     ForEachBlock(net, setup_.node, step, [&](uint32_t block) {
-      ready = ready && !writing_.contains(block) && (!Receives(step) || !reading_.contains(block));
+      ready = ready && !writing_.contains(block) && (!alone || !reading_.contains(block));
     });
-    if (state.state == Step::State::kWaiting) {
-      if (Receives(step)) {
+    if (state.state == Step::State::kWaiting && step.round <= earliest + kRoundsAhead) {
+      if (receives) {
         PostRecv(slice, i, ready);
-      } else if (ready) {
+      } else if (ready && step.kind == NetStep::Kind::kSend) {
         PostSend(slice, i);
+      } else if (ready) {
+        ApplyCombine(slice, i);
+        ended = true;
+        continue;
       }
     } else if (state.state == Step::State::kArrived && ready) {
       Apply(slice, i);
       ended = true;
       continue;
     }
-    ForEachBlock(net, setup_.node, step, [&](uint32_t block) {
-      (Receives(step) ? writing_ : reading_).insert(block);
-    });
+    ForEachBlock(net, setup_.node, step,
+                 [&](uint32_t block) { (receives ? writing_ : reading_).insert(block); });
   }
   return ended;
 }
@@ -179,6 +193,7 @@ void Exchange::Give(Buffer& buffer) {
 // True if the node's own ranks contribute to the block from the start.
 bool Exchange::Holds(uint32_t block) const {
   if (setup_.local.empty()) return false;
+  if (combines_) return block == static_cast<uint32_t>(setup_.node);
   bool holds = false;
   const NodeMap& map = *setup_.shape.map;
   ForEachExtent(setup_.shape, setup_.pairs, block, 0, [&](const Extent& extent) {
@@ -216,7 +231,7 @@ void Exchange::PlaceOwn(Slice& slice) {
   absl::InlinedVector<Scalar, 8> scalars;
   for (const LocalRank& rank : setup_.local) scalars.push_back(rank.scalar);
   const auto place = [&](uint32_t block) {
-    if (last_recv_.contains(block)) return;
+    if (combines_ || last_recv_.contains(block)) return;
     ForEachExtent(setup_.shape, setup_.pairs, block, slice.index, [&](const Extent& extent) {
       Outputs(extent, &outs);
       if (outs.empty()) return;
@@ -260,13 +275,11 @@ void Exchange::Pieces(Slice& slice, uint32_t block,
   };
   auto it = slice.values.find(block);
   if (it == slice.values.end()) {
-    const bool alone =
-        setup_.local.size() == 1 && setup_.shape.call.redop != Redop::kPremulSum;
+    const bool alone = setup_.local.size() == 1 && setup_.shape.call.redop != Redop::kPremulSum;
     if (!reduces_ || alone) {
       const NodeMap& map = *setup_.shape.map;
       ForEachExtent(setup_.shape, setup_.pairs, block, slice.index, [&](const Extent& extent) {
-        const int local =
-            extent.source == kEveryLocalRank ? 0 : map.index_on_node[extent.source];
+        const int local = extent.source == kEveryLocalRank ? 0 : map.index_on_node[extent.source];
         add(Input(local, extent), extent.count * element_bytes_);
       });
       return;
@@ -339,8 +352,8 @@ bool Exchange::OneOutputPiece(Slice& slice, uint32_t step, absl::Span<std::byte>
 void Exchange::PostRecv(Slice& slice, uint32_t step, bool ready) {
   Step& state = slice.steps[step];
   absl::Span<std::byte> message;
-  state.direct = ready && plan_[step].kind == NetStep::Kind::kRecv &&
-                 OneOutputPiece(slice, step, &message);
+  state.direct =
+      ready && plan_[step].kind == NetStep::Kind::kRecv && OneOutputPiece(slice, step, &message);
   if (!state.direct) {
     state.buffer = Take(MessageBytes(slice, step));
     message = absl::MakeSpan(state.buffer.data, state.buffer.bytes);
@@ -362,6 +375,10 @@ void Exchange::Apply(Slice& slice, uint32_t step) {
 
 void Exchange::ApplyCopy(Slice& slice, uint32_t step) {
   Step& state = slice.steps[step];
+  const CollectiveSpec& call = setup_.shape.call;
+  // Whoever combined an all_reduce's block has divided it, for its own outputs; what is only handed
+  // on to whom it belongs is divided there.
+  const bool divides = reduces_ && call.redop == Redop::kAvg && call.kind != OpKind::kAllReduce;
   const std::byte* at = state.buffer.data;
   absl::InlinedVector<std::byte*, 8> outs;
   ForEachBlock(setup_.shape.net, setup_.node, plan_[step], [&](uint32_t block) {
@@ -376,7 +393,13 @@ void Exchange::ApplyCopy(Slice& slice, uint32_t step) {
         here = true;
         const size_t extent_bytes = extent.count * element_bytes_;
         // Received directly: the first output has it.
-        CopyInto(state.direct ? outs.front() : at, outs, extent_bytes, StorePolicy::kTemporal);
+        const std::byte* from = state.direct ? outs.front() : at;
+        if (divides) {
+          ReduceInto({call.dtype, Redop::kAvg, setup_.shape.map->world(), StorePolicy::kTemporal},
+                     absl::MakeConstSpan(&from, 1), {}, outs, extent.count);
+        } else {
+          CopyInto(from, outs, extent_bytes, StorePolicy::kTemporal);
+        }
         at += state.direct ? 0 : extent_bytes;
       });
     }
@@ -394,9 +417,9 @@ void Exchange::ApplyCopy(Slice& slice, uint32_t step) {
 
 void Exchange::ApplyReduce(Slice& slice, uint32_t step) {
   const CollectiveSpec& call = setup_.shape.call;
-  const bool incoming_first = plan_[step].peer < setup_.node;
-  const Redop inner = call.redop == Redop::kAvg || call.redop == Redop::kPremulSum ? Redop::kSum
-                                                                                    : call.redop;
+  const bool incoming_first = plan_[step].peer_first;
+  const Redop inner =
+      call.redop == Redop::kAvg || call.redop == Redop::kPremulSum ? Redop::kSum : call.redop;
   const std::byte* at = slice.steps[step].buffer.data;
   absl::InlinedVector<const std::byte*, 8> srcs;
   absl::InlinedVector<std::byte*, 8> outs;
@@ -439,7 +462,9 @@ void Exchange::ApplyReduce(Slice& slice, uint32_t step) {
       } else {
         here = true;
       }
-      const bool average = divides && here;
+      // An aggregator hands an all_reduce's result out as it is.
+      const bool average =
+          divides && (here || (setup_.local.empty() && call.kind == OpKind::kAllReduce));
       ReduceInto({call.dtype, average ? Redop::kAvg : inner, setup_.shape.map->world(),
                   StorePolicy::kTemporal},
                  srcs, {}, outs, extent.count);
@@ -455,6 +480,28 @@ void Exchange::ApplyReduce(Slice& slice, uint32_t step) {
       value.where = Where::kScratch;
     }
   });
+}
+
+void Exchange::ApplyCombine(Slice& slice, uint32_t step) {
+  const CollectiveSpec& call = setup_.shape.call;
+  absl::InlinedVector<const std::byte*, 8> srcs;
+  absl::InlinedVector<std::byte*, 8> outs;
+  const auto own = static_cast<uint32_t>(setup_.node);
+  const bool premul = call.redop == Redop::kPremulSum;
+  if (Value& value = slice.values[own]; value.where == Where::kInputs) {
+    Materialise(slice, own, value);
+  }
+  ForEachExtent(setup_.shape, setup_.pairs, own, slice.index, [&](const Extent& extent) {
+    srcs.clear();
+    ForEachBlock(setup_.shape.net, setup_.node, plan_[step],
+                 [&](uint32_t block) { srcs.push_back(slice.values.at(block).scratch.data); });
+    Outputs(extent, &outs);
+    if (outs.empty()) return;
+    ReduceInto({call.dtype, premul ? Redop::kSum : call.redop, setup_.shape.map->world(),
+                StorePolicy::kTemporal},
+               srcs, {}, outs, extent.count);
+  });
+  slice.steps[step].state = Step::State::kDone;
 }
 
 // ---- Completions

@@ -1,14 +1,14 @@
-// One collective on one node: runs the node's network plan over its ranks' memory. A passive state machine:
-// no thread, no clock; completions of the transport drive it.
+// One collective on one node: runs the node's network plan over its ranks' memory. A passive state
+// machine: no thread, no clock; completions of the transport drive it.
 //
 //   every slice of the data runs the plan by itself, `window` of them at a time:
 //
 //     slice 0   send ──► receive, reduce ──► send ──► …          the link carries one slice
 //     slice 1        send ──► receive, reduce ──► …              while another is reduced
 //
-// Local ranks never cost a pass of their own: what arrives is combined with all their inputs at once, and
-// written to all their outputs at once. Data lies in scratch memory only where it must: a message that is one
-// piece of a rank's buffer is sent from there and received into there.
+// Local ranks never cost a pass of their own: what arrives is combined with all their inputs at
+// once, and written to all their outputs at once. Data lies in scratch memory only where it must: a
+// message that is one piece of a rank's buffer is sent from there and received into there.
 //
 // Same inputs, same bits: what two nodes have is combined in the nodes' order, whenever it comes.
 #pragma once
@@ -37,8 +37,8 @@ class Exchange {
     Scalar scalar{};  // premul_sum
   };
   struct Setup {
-    Shape shape;     // its map outlives the exchange; net.participants == map->nodes()
-    int node = 0;    // this one; participants and more: an aggregator
+    Shape shape;   // its map outlives the exchange; net.participants == map->nodes()
+    int node = 0;  // this one; participants and more: an aggregator
     std::vector<LocalRank> local;  // in the order of map->ranks_of[node]
     const PairTable* pairs = nullptr;
     // Its peer and step are filled in.
@@ -47,7 +47,8 @@ class Exchange {
     uint32_t window = 4;                        // slices at a time, at most 255
   };
 
-  // Tokens that it posts with are `token_base` | less than 2^32; the owner brings their completions back.
+  // Tokens that it posts with are `token_base` | less than 2^32; the owner brings their completions
+  // back.
   Exchange(Setup setup, transport::Transport* transport, BufferPool* pool, uint64_t token_base);
   // Everything that was posted must have ended, or its communicator be closed.
   ~Exchange();
@@ -56,7 +57,8 @@ class Exchange {
   void Start();
   void OnCompletion(const transport::Completion& completion);
 
-  // All outputs are written, and nothing is in flight. After a failure: nothing more will be posted.
+  // All outputs are written, and nothing is in flight. After a failure: nothing more will be
+  // posted.
   bool done() const { return done_; }
   const absl::Status& status() const { return status_; }
 
@@ -95,13 +97,17 @@ class Exchange {
   void Apply(Slice& slice, uint32_t step);
   void ApplyCopy(Slice& slice, uint32_t step);
   void ApplyReduce(Slice& slice, uint32_t step);
+  void ApplyCombine(Slice& slice, uint32_t step);
   // Puts what never comes from elsewhere into the outputs.
   void PlaceOwn(Slice& slice);
 
   // Combines this node's inputs to the block in scratch memory.
   void Materialise(Slice& slice, uint32_t block, Value& value);
   bool NeededHere(const Extent& extent) const;
-  bool Final(uint32_t step, uint32_t block) const { return last_recv_.at(block) == step; }
+  // True if the step gives this node the block's last value, the outputs'.
+  bool Final(uint32_t step, uint32_t block) const {
+    return !combines_ && last_recv_.at(block) == step;
+  }
   const std::byte* Input(int local, const Extent& extent) const;
   // The outputs of this node's ranks for the extent.
   void Outputs(const Extent& extent, absl::InlinedVector<std::byte*, 8>* out) const;
@@ -123,10 +129,12 @@ class Exchange {
   const size_t element_bytes_;
   const bool reduces_;
 
+  // The blocks are the nodes' whole vectors, and one step combines them at the end.
+  bool combines_ = false;
   std::vector<NetStep> plan_;
-  std::vector<uint32_t> ordinals_;                      // of each step among the messages with its peer
-  absl::flat_hash_map<uint32_t, uint32_t> last_recv_;   // by block: the last step that receives it
-  std::vector<Slice> slices_;                           // the window
+  std::vector<uint32_t> ordinals_;  // of each step among the messages with its peer
+  absl::flat_hash_map<uint32_t, uint32_t> last_recv_;  // by block: the last step that receives it
+  std::vector<Slice> slices_;                          // the window
   uint32_t next_slice_ = 0;
   uint32_t slices_ended_ = 0;
   uint32_t in_flight_ = 0;
