@@ -94,8 +94,8 @@ absl::Status DeadCommunicator(const Board& board, const absl::Status& failure) {
 }
 
 std::string RankText(const Board& board, int rank) {
-  return absl::StrCat("rank ", board.shape().Number(rank), " (pid ", board.row(rank).pid.load(std::memory_order_relaxed),
-                      ")");
+  return absl::StrCat("rank ", board.shape().Number(rank), " (pid ",
+                      board.row(rank).pid.load(std::memory_order_relaxed), ")");
 }
 
 std::string CallText(const Board& board, uint32_t channel, uint64_t seq, const PostBody& body) {

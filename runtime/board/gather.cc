@@ -108,9 +108,8 @@ absl::Status Gather(const Board& board, const Channel& channel, uint64_t seq,
       return s;
     }
     rank.in = input;
-    if (absl::Status s = locator.Find(body.out_place_kind, body.ref.out_region,
-                                      body.ref.out_offset, out, channel.payload_out(seq, p),
-                                      "output", &rank.out);
+    if (absl::Status s = locator.Find(body.out_place_kind, body.ref.out_region, body.ref.out_offset,
+                                      out, channel.payload_out(seq, p), "output", &rank.out);
         !s.ok()) {
       return s;
     }

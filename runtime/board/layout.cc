@@ -78,9 +78,9 @@ size_t Channel::Bytes(const Geometry& geometry) {
 }
 
 size_t Board::BytesFor(const BoardShape& shape) {
-  const size_t remote = shape.spans_nodes() ? 2 * static_cast<size_t>(shape.ranks) *
-                                                  static_cast<size_t>(shape.world)
-                                            : 0;
+  const size_t remote =
+      shape.spans_nodes() ? 2 * static_cast<size_t>(shape.ranks) * static_cast<size_t>(shape.world)
+                          : 0;
   return RemotePairsOffset(shape) + remote * Channel::Bytes(PairGeometry(1));
 }
 
@@ -110,12 +110,12 @@ LastCall& Board::last_call(int rank) const {
 }
 
 Channel Board::channel(uint32_t id) const {
-  if (id == 0) return Channel(base_ + CollectivesOffset(shape_.ranks), 0, CollectiveGeometry(shape_));
+  if (id == 0)
+    return Channel(base_ + CollectivesOffset(shape_.ranks), 0, CollectiveGeometry(shape_));
   if (id >= remote_pairs_begin()) {
     const size_t index = id - remote_pairs_begin();
-    return Channel(
-        base_ + RemotePairsOffset(shape_) + index * Channel::Bytes(PairGeometry(1)), id,
-        PairGeometry(1));
+    return Channel(base_ + RemotePairsOffset(shape_) + index * Channel::Bytes(PairGeometry(1)), id,
+                   PairGeometry(1));
   }
   return Channel(base_ + PairsOffset(shape_) + (id - 1) * Channel::Bytes(PairGeometry(2)), id,
                  PairGeometry(2));
@@ -143,7 +143,8 @@ int Board::RankOf(uint32_t channel, int participant) const {
     const uint32_t pair = channel - 1;
     return static_cast<int>(participant == 0 ? pair / n : pair % n);
   }
-  return static_cast<int>((channel - remote_pairs_begin()) / static_cast<uint32_t>(shape_.world) % n);
+  return static_cast<int>((channel - remote_pairs_begin()) / static_cast<uint32_t>(shape_.world) %
+                          n);
 }
 
 int Board::RoleOf(uint32_t channel, int participant) const {

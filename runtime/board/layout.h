@@ -162,13 +162,14 @@ struct VRow {
   uint64_t send_count, send_displ, recv_count, recv_displ;  // elements
 };
 
-// Who meets on a board. Ranks of the board are the node's; `world` counts all nodes'. Where they differ, the
-// daemon exchanges what is posted with the other nodes, and nobody else decides an operation.
+// Who meets on a board. Ranks of the board are the node's; `world` counts all nodes'. Where they
+// differ, the daemon exchanges what is posted with the other nodes, and nobody else decides an
+// operation.
 struct BoardShape {
   int ranks = 0;  // on this node, at most kMaxLocalRanks
   int world = 0;
-  // The node's ranks by their number in the communicator; null: board and communicator count alike. Belongs to
-  // the caller, who does not take it from the board.
+  // The node's ranks by their number in the communicator; null: board and communicator count alike.
+  // Belongs to the caller, who does not take it from the board.
   const int32_t* numbers = nullptr;
 
   bool spans_nodes() const { return world != ranks; }
@@ -288,7 +289,8 @@ class Board {
   Pair PairOf(uint32_t channel) const;
   // The board's rank behind a channel's participant.
   int RankOf(uint32_t channel, int participant) const;
-  // As what the participant takes part in the plan: its number, or for a pair 0 as source, 1 as destination.
+  // As what the participant takes part in the plan: its number, or for a pair 0 as source, 1 as
+  // destination.
   int RoleOf(uint32_t channel, int participant) const;
   // Ranks in the plan.
   int PlanWorld(uint32_t channel) const { return channel == 0 ? shape_.world : 2; }

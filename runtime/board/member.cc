@@ -3,6 +3,8 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <unordered_map>
 #include <vector>
 
@@ -24,6 +26,9 @@ constexpr uint32_t kChunksPerPoll = 1;
 // Measured with two ranks: up to here, two copies through the board beat one pass and its
 // hand-overs.
 constexpr uint64_t kRegionSlotBytes = 4096;
+// Where a communicator spans nodes the daemon ends an operation at its deadline, for it can ask the
+// other nodes who is missing. Members wait a little longer for its words.
+constexpr int64_t kDaemonGraceNs = 2'000'000'000;
 // Ranks that fall far behind free their slots silently: look again this often.
 constexpr int64_t kRoomCheckNs = 100'000;
 
@@ -58,6 +63,14 @@ struct ChannelState {
 
 }  // namespace
 
+// Memory that the daemon can reach, for whole buffers outside regions. Belongs to the session; kept
+// for the next call.
+struct Copy {
+  MemberHost::Staging memory;
+  size_t bytes = 0;
+  bool used = false;
+};
+
 struct Member::Impl {
   Impl(Board b, int r, MemberHost* h, MemberOptions o)
       : board(b), rank(r), host(h), options(o), collectives(b.channel(0)) {}
@@ -68,6 +81,11 @@ struct Member::Impl {
   absl::Status ChooseSide(MemberHost::Staging& staging, const Channel& channel, const void* buffer,
                           uint64_t bytes, bool slot_allowed, uint8_t* place, uint64_t* region,
                           uint64_t* offset);
+  absl::Status ChooseSpanningPlaces(ChannelState& state, Operation& op);
+  absl::Status PlaceWhole(const void* buffer, uint64_t bytes, bool slot_allowed, uint8_t* place,
+                          uint64_t* region, uint64_t* offset, std::byte** copy);
+  void GiveBack(const std::byte* copy);
+  int64_t EndOf(const Operation& op) const;
   absl::Status Post(Operation& op, ChannelState& state, bool served);
   void Retire(Operation& op, ChannelState& state);
   bool DriveOthers();
@@ -83,6 +101,7 @@ struct Member::Impl {
   std::mutex mu;
   ChannelState collectives;
   std::unordered_map<uint32_t, std::unique_ptr<ChannelState>> pairs;
+  std::vector<Copy> copies;                       // where the communicator spans nodes
   std::vector<std::shared_ptr<Operation>> async;  // in flight, any channel
   std::atomic<int> async_count{0};
 };
@@ -154,8 +173,7 @@ absl::Status Member::Impl::ChoosePlaces(ChannelState& state, Operation& op, bool
   const OpKind kind = call.spec.kind;
   const bool one_block = kind == OpKind::kAllReduce || kind == OpKind::kReduce ||
                          kind == OpKind::kBroadcast || state.channel.id() != 0;
-  const uint64_t most =
-      body.count * SizeOf(call.spec.dtype) * (one_block ? 1 : board.world());
+  const uint64_t most = body.count * SizeOf(call.spec.dtype) * (one_block ? 1 : board.world());
   const bool small = kind != OpKind::kAllToAllV && most <= state.channel.inline_bytes();
   // A slot takes its input at once, so everything before must be over. Calls on regions use one
   // only where the hand-over of a pass costs more than the copies; asynchronous ones never, for the
@@ -176,6 +194,74 @@ absl::Status Member::Impl::ChoosePlaces(ChannelState& state, Operation& op, bool
   op.staging_in = state.staging_in.data;
   return ChooseSide(state.staging_out, state.channel, call.out, out_bytes, slot,
                     &body.out_place_kind, &body.ref.out_region, &body.ref.out_offset);
+}
+
+// Another node's memory is no nearer for a window of this one's: what lies outside regions is
+// copied whole.
+absl::Status Member::Impl::PlaceWhole(const void* buffer, uint64_t bytes, bool slot_allowed,
+                                      uint8_t* place, uint64_t* region, uint64_t* offset,
+                                      std::byte** copy) {
+  *place = static_cast<uint8_t>(Place::kNone);
+  if (bytes == 0) return absl::OkStatus();
+  if (slot_allowed) {
+    *place = static_cast<uint8_t>(Place::kSlot);
+    return absl::OkStatus();
+  }
+  *place = static_cast<uint8_t>(Place::kRegion);
+  if (const RegionRef ref = host->Find(buffer, bytes); ref.region != 0) {
+    *region = ref.region;
+    *offset = ref.offset;
+    return absl::OkStatus();
+  }
+  Copy* best = nullptr;
+  for (Copy& c : copies) {
+    if (!c.used && c.bytes >= bytes && (best == nullptr || c.bytes < best->bytes)) best = &c;
+  }
+  if (best == nullptr) {
+    const size_t size = std::max<size_t>(std::bit_ceil(bytes), kStagingWindowBytes);
+    absl::StatusOr<MemberHost::Staging> made = host->AllocateStaging(size);
+    if (!made.ok()) return made.status();
+    copies.push_back({*made, size});
+    best = &copies.back();
+  }
+  best->used = true;
+  *copy = best->memory.data;
+  *region = best->memory.region;
+  *offset = 0;
+  return absl::OkStatus();
+}
+
+void Member::Impl::GiveBack(const std::byte* copy) {
+  for (Copy& c : copies) {
+    if (c.memory.data == copy) c.used = false;
+  }
+}
+
+absl::Status Member::Impl::ChooseSpanningPlaces(ChannelState& state, Operation& op) {
+  const Call& call = op.call();
+  PostBody& body = op.body;
+  FillSignature(call, &body);
+  const auto [in_bytes, out_bytes] = ExtentsOf(board, call, body, state.channel, op.participant());
+  // A slot takes its input at once, so everything before must be over.
+  const bool idle = state.in_flight.empty() && AllRetiredUpTo(state, state.next_seq, 2) &&
+                    call.spec.kind != OpKind::kAllToAllV;
+  const uint64_t most = state.channel.inline_bytes();
+  absl::Status status = PlaceWhole(call.in, in_bytes, idle && in_bytes <= most, &body.in_place_kind,
+                                   &body.ref.in_region, &body.ref.in_offset, &op.copy_in);
+  if (!status.ok()) return status;
+  if (op.copy_in != nullptr) std::memcpy(op.copy_in, call.in, in_bytes);
+  status = PlaceWhole(call.out, out_bytes, idle && out_bytes <= most, &body.out_place_kind,
+                      &body.ref.out_region, &body.ref.out_offset, &op.copy_out);
+  op.copy_out_bytes = out_bytes;
+  if (!status.ok()) GiveBack(op.copy_in);
+  return status;
+}
+
+// When this rank ends the operation by itself.
+int64_t Member::Impl::EndOf(const Operation& op) const {
+  const int64_t deadline = op.call().deadline_ns;
+  if (!board.shape().spans_nodes() || deadline > kNeverNs - kDaemonGraceNs) return deadline;
+  return op.LacksLocalRank() ? deadline : deadline + kDaemonGraceNs;
 }
 
 absl::Status Member::Impl::Post(Operation& op, ChannelState& state, bool served) {
@@ -208,7 +294,11 @@ absl::Status Member::Impl::Post(Operation& op, ChannelState& state, bool served)
     Sleep(board, rank, PrepareToSleep(board, rank), kRoomCheckNs);
     lock.lock();
   }
-  if (absl::Status s = ChoosePlaces(state, op, served); !s.ok()) return s;
+  const bool spans = board.shape().spans_nodes();
+  if (absl::Status s = spans ? ChooseSpanningPlaces(state, op) : ChoosePlaces(state, op, served);
+      !s.ok()) {
+    return s;
+  }
   const auto on_region = [](uint8_t place) {
     return place == static_cast<uint8_t>(Place::kRegion) ||
            place == static_cast<uint8_t>(Place::kNone);
@@ -231,6 +321,8 @@ absl::Status Member::Impl::Post(Operation& op, ChannelState& state, bool served)
 }
 
 void Member::Impl::Retire(Operation& op, ChannelState& state) {
+  if (op.copy_in != nullptr) GiveBack(op.copy_in);
+  if (op.copy_out != nullptr) GiveBack(op.copy_out);
   if (op.outcome().ok() && op.all_were_done_before()) {
     state.all_retired = std::max(state.all_retired, op.seq() - 1);
   }
@@ -303,7 +395,6 @@ bool Member::Impl::WaitFor(Operation& op, int64_t give_up_ns) {
     op.Leave();
     return step;
   };
-  const int64_t deadline = op.call().deadline_ns;
   int64_t wait_began = 0;
   int looks = options.spin_ns > 0 ? kLooksPerClock : 0;
   while (true) {
@@ -319,6 +410,7 @@ bool Member::Impl::WaitFor(Operation& op, int64_t give_up_ns) {
     }
     if (DriveOthers()) wait_began = 0;
     const int64_t now = NowNs();
+    const int64_t deadline = EndOf(op);
     if (now >= deadline) {
       if (op.owner_driven || op.TryEnter()) {
         step = op.Expire(*host);
@@ -407,8 +499,7 @@ absl::StatusOr<std::shared_ptr<Operation>> Member::Start(const Call& call, bool 
 bool Member::Poll(Operation& op, absl::Status* outcome) {
   Impl& m = *impl_;
   if (!op.ended() && op.TryEnter()) {
-    if (op.Drive(*m.host, kChunksPerPoll) == Operation::Step::kStalled &&
-        NowNs() >= op.call().deadline_ns) {
+    if (op.Drive(*m.host, kChunksPerPoll) == Operation::Step::kStalled && NowNs() >= m.EndOf(op)) {
       op.Expire(*m.host);
     }
     op.Leave();

@@ -85,13 +85,14 @@ Operation::Step Operation::Arriving(MemberHost& host) {
     case Arrival::kComplete:
       break;
   }
-  const bool from_board = !scan_.off_board() && !ArrivalScan::OffBoard(body);
+  const bool spans = board_.shape().spans_nodes();
+  const bool from_board = !spans && !scan_.off_board() && !ArrivalScan::OffBoard(body);
   if (!from_board) phase_ = Phase::kReady;
   if (last_to_come) {
     // Everybody else may be asleep, and the daemon waits for news of what it serves.
     // (A pair may be one rank's two threads.)
     RingChannel(board_, channel_, channel_.id() == 0 ? rank_ : -1);
-    if (AnyServed()) (void)host.Notify(channel_.id(), seq_, false, 0);
+    if (spans || AnyServed()) (void)host.Notify(channel_.id(), seq_, false, call_.deadline_ns);
   }
   return from_board ? FinishFromBoard(host) : Step::kMoved;
 }
@@ -153,6 +154,11 @@ bool Operation::PriorOperationsDone() const {
 Operation::Step Operation::Ready(MemberHost& host) {
   const uint64_t outcome = OutcomeSeen();
   if (outcome == kFailed) return Failed(AwaitFailure(board_));
+  if (board_.shape().spans_nodes()) {
+    // The daemon moves it and decides.
+    if (outcome == kSucceeded) return TakeFromSlot();
+    return HasFailed(board_) && DecideFailed() ? Failed(AwaitFailure(board_)) : Step::kStalled;
+  }
   if (outcome == 0 && !PriorOperationsDone()) {
     return HasFailed(board_) && DecideFailed() ? Failed(AwaitFailure(board_)) : Step::kStalled;
   }
@@ -178,12 +184,21 @@ Operation::Step Operation::Ready(MemberHost& host) {
 Operation::Step Operation::TakeFromSlot() {
   if (body.out_place_kind == static_cast<uint8_t>(Place::kSlot)) {
     const CollectiveSpec plan = SpecOf(channel_.id(), body);
-    const uint64_t blocks = OutputBlocks(plan, board_.PlanWorld(channel_.id()),
-                                         board_.RoleOf(channel_.id(), me_));
+    const uint64_t blocks =
+        OutputBlocks(plan, board_.PlanWorld(channel_.id()), board_.RoleOf(channel_.id(), me_));
     std::memcpy(call_.out, channel_.payload_out(seq_, me_),
                 blocks * plan.count * SizeOf(plan.dtype));
   }
+  if (copy_out != nullptr) std::memcpy(call_.out, copy_out, copy_out_bytes);
   return Succeed();
+}
+
+bool Operation::LacksLocalRank() const {
+  for (int p = 0; p < channel_.participants(); ++p) {
+    if (channel_.post(seq_, p).word.load(std::memory_order_acquire) != PostedWord(seq_))
+      return true;
+  }
+  return false;
 }
 
 uint64_t Operation::OutcomeSeen() const {
@@ -251,7 +266,8 @@ bool Operation::DecideFailed() {
   if (phase_ == Phase::kArriving) {
     // All have come with the same call: from the board, that is success.
     if (scan_.Check(channel_, seq_, me_, body) != Arrival::kComplete) return true;
-    if (!scan_.off_board() && !ArrivalScan::OffBoard(body)) return false;
+    const bool spans = board_.shape().spans_nodes();
+    if (!spans && !scan_.off_board() && !ArrivalScan::OffBoard(body)) return false;
   }
   // A word that tells of another operation is nonsense by some rank: no reason to wait for ever.
   return Settle(channel_, seq_, kFailed) || OutcomeSeen() != kSucceeded;

@@ -54,6 +54,8 @@ class Operation {
   bool all_were_done_before() const {
     return (scan_.flags_all() & body.flags & kPriorComplete) != 0;
   }
+  // True if some rank of this node has not called yet.
+  bool LacksLocalRank() const;
   bool UsesRegion(uint64_t region) const;
   std::string Text() const;
   // What it waits for at present.
@@ -62,6 +64,10 @@ class Operation {
   PostBody body{};  // places and references: set by the member before Post
   std::byte* staging_in =
       nullptr;  // set if the input is kStaged; the channel's operations use it in turn
+  // Copies of buffers outside regions, where the communicator spans nodes; the member's.
+  std::byte* copy_in = nullptr;
+  std::byte* copy_out = nullptr;
+  uint64_t copy_out_bytes = 0;
   bool owner_driven = false;  // only the thread that runs it may drive it
   int64_t started_ns = 0;
 

@@ -216,6 +216,41 @@ Service Server::Serve(uint32_t id, uint64_t seq, bool work) {
   return AsService(OutcomeOf(channel, seq));
 }
 
+Service Server::Gather(uint32_t id, uint64_t seq, Gathered* gathered) {
+  if (id >= board_.channel_count() || seq == 0 || seq > kSequenceMax) return Service::kFailed;
+  const Channel channel = board_.channel(id);
+  if (OutcomeOf(channel, seq) != 0) return Service::kFailed;
+  switch (LookAtPosts(channel, seq)) {
+    case Posted::kOver:
+    case Posted::kSealed:
+      return Service::kFailed;
+    case Posted::kSome:
+      return FailIfGone(channel, seq) || (failed() && SealAbsent(channel, seq)) ? Service::kFailed
+                                                                                : Service::kPending;
+    case Posted::kAll:
+      break;
+  }
+  const absl::Status status = board::Gather(board_, channel, seq, *resolver_, gathered);
+  if (status.ok()) return Service::kSucceeded;
+  Fail(id, seq,
+       absl::IsFailedPrecondition(status) ? FailureReason::kMismatch : FailureReason::kBadMemory,
+       -1, std::string_view(status.message().data(), status.message().size()));
+  return Service::kFailed;
+}
+
+void Server::Finish(uint32_t id, uint64_t seq) {
+  const Channel channel = board_.channel(id);
+  if (Settle(channel, seq, kSucceeded)) RingChannel(board_, channel, -1);
+}
+
+void Server::Fail(uint32_t id, uint64_t seq, FailureReason reason, int rank,
+                  std::string_view text) {
+  const Channel channel = board_.channel(id);
+  SealAbsent(channel, seq);
+  Settle(channel, seq, kFailed);
+  RecordFailure(board_, reason, rank, text);
+}
+
 void Server::Retire(uint32_t id, uint64_t seq, int rank) {
   const Channel channel = board_.channel(id);
   for (int p = 0; p < channel.participants(); ++p) {

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "runtime/board/failure.h"
+#include "runtime/board/gather.h"
 #include "runtime/board/layout.h"
 #include "runtime/board/member.h"
 
@@ -41,6 +42,16 @@ class Server {
   // one has succeeded.
   // `work`: false only looks what is decided.
   Service Serve(uint32_t channel, uint64_t seq, bool work = true);
+  // ---- Where the communicator spans nodes, in place of Serve
+
+  // What this node's ranks have called, once all of them have: kSucceeded, and `gathered` is
+  // filled. kFailed if it cannot succeed.
+  Service Gather(uint32_t channel, uint64_t seq, Gathered* gathered);
+  // The exchange with the other nodes has written all outputs.
+  void Finish(uint32_t channel, uint64_t seq);
+  // It has failed, for the reason that goes into the record.
+  void Fail(uint32_t channel, uint64_t seq, FailureReason reason, int rank, std::string_view text);
+
   // Marks a daemon-posted rank's operation as collected, so that its slot can be used again.
   void Retire(uint32_t channel, uint64_t seq, int rank);
 
