@@ -106,7 +106,10 @@ RendezvousTable::Answers RendezvousTable::Register(Token token, const Rendezvous
     return answers;
   }
   // What an earlier incarnation of the node left, and this registration's own earlier try.
-  answers = WithdrawNode(registration.node, registration.incarnation, "its node restarted");
+  answers = WithdrawWhere(
+      registration.node,
+      [&registration](uint64_t incarnation) { return incarnation != registration.incarnation; },
+      "its node restarted");
   if (const Token earlier = Find(registration.node, registration.incarnation, registration.id)) {
     Remove(earlier, "");
     answers.push_back({earlier, absl::CancelledError("the node registered again"), nullptr});
@@ -149,7 +152,8 @@ void RendezvousTable::Complete(Records::iterator record, Answers* answers) {
     known = std::max(known, registration.known_epoch);
     const auto [node, is_new] =
         index_of.emplace(registration.node, static_cast<int32_t>(map->nodes.size()));
-    if (is_new) map->nodes.push_back({registration.node, registration.incarnation});
+    if (is_new)
+      map->nodes.push_back({registration.node, registration.incarnation, registration.address});
     for (const RankInfo& rank : registration.ranks) {
       if (rank.rank == number) map->ranks[number] = {node->second, rank.pid, rank.session};
     }
@@ -212,14 +216,20 @@ RendezvousTable::Answers RendezvousTable::Withdraw(Token token, std::string_view
   return {{token, absl::CancelledError(words), nullptr}};
 }
 
-RendezvousTable::Answers RendezvousTable::WithdrawNode(std::string_view node, uint64_t except,
+RendezvousTable::Answers RendezvousTable::WithdrawNode(std::string_view node, uint64_t incarnation,
                                                        std::string_view why) {
+  return WithdrawWhere(
+      node, [incarnation](uint64_t x) { return incarnation == 0 || x == incarnation; }, why);
+}
+
+RendezvousTable::Answers RendezvousTable::WithdrawWhere(
+    std::string_view node, const std::function<bool(uint64_t)>& incarnation, std::string_view why) {
   Answers answers;
   const auto waiting = of_node_.find(node);
   if (waiting == of_node_.end()) return answers;
   std::vector<Token> tokens;
   for (const auto& [registration, token] : waiting->second) {
-    if (registration.first != except) tokens.push_back(token);
+    if (incarnation(registration.first)) tokens.push_back(token);
   }
   for (const Token token : tokens) {
     Answers withdrawn = Withdraw(token, why);

@@ -38,6 +38,7 @@ struct RankInfo {
 struct Registration {
   std::string node;
   uint64_t incarnation = 0;
+  std::string address;  // of the node's control plane
   uint64_t id = 0;  // the node's own: a repeated call has the same and takes the first one's place
   std::vector<RankInfo> ranks;
   int32_t world_size = 0;
@@ -48,6 +49,7 @@ struct Registration {
 struct MappedNode {
   std::string name;
   uint64_t incarnation = 0;
+  std::string address;  // of its control plane
   bool operator==(const MappedNode&) const = default;
 };
 
@@ -95,8 +97,8 @@ class RendezvousTable {
   // Ends a registration that waits with CANCELLED. `why` is remembered for those who miss its
   // ranks: "its process ended". Nothing if it waits no more.
   Answers Withdraw(Token token, std::string_view why);
-  // All registrations of a node; of any incarnation but `except`.
-  Answers WithdrawNode(std::string_view node, uint64_t except, std::string_view why);
+  // All registrations of a node's incarnation, or of all its incarnations for 0.
+  Answers WithdrawNode(std::string_view node, uint64_t incarnation, std::string_view why);
   // Ends those whose deadline is at or before `now_ns` with DEADLINE_EXCEEDED, naming the missing.
   Answers Expire(int64_t now_ns);
   // Ends all registrations for the communicators that `pred` takes, with `status`.
@@ -116,6 +118,8 @@ class RendezvousTable {
   absl::Status Check(const RendezvousKey& key, const Registration& registration) const;
   absl::Status Admit(const Waiting& waiting, const RendezvousKey& key,
                      const Registration& registration) const;
+  Answers WithdrawWhere(std::string_view node, const std::function<bool(uint64_t)>& incarnation,
+                        std::string_view why);
   void Remove(Token token, std::string_view why);
   void Complete(Records::iterator record, Answers* answers);
   std::string Missing(const Waiting& waiting) const;

@@ -20,6 +20,7 @@ struct Table {
                                     RendezvousKey key = kKey, uint64_t id = 0) {
     Registration registration;
     registration.node = node;
+    registration.address = node + ":1";
     registration.incarnation = incarnation;
     registration.id = id != 0 ? id : token + 1;
     for (const int rank : ranks) registration.ranks.push_back({rank, 100 + rank, "s"});
@@ -56,7 +57,7 @@ TEST_CASE("all ranks get one map when the last has come") {
   CHECK(map.wire_id == 42);
   CHECK(map.epoch == 1);
   CHECK(!map.warm);
-  CHECK(map.nodes == std::vector<MappedNode>{{"a", 1}, {"b", 1}});
+  CHECK(map.nodes == std::vector<MappedNode>{{"a", 1, "a:1"}, {"b", 1, "b:1"}});
   CHECK(map.ranks ==
         std::vector<MappedRank>{{0, 100, "s"}, {0, 101, "s"}, {1, 102, "s"}, {1, 103, "s"}});
   CHECK(t.table.waiting() == 0);
@@ -182,7 +183,8 @@ TEST_CASE("a lost node's registrations end, the others' wait on") {
   t.Register("a", {0}, 4);
   t.Register("b", {1}, 4);
   t.Register("b", {2}, 4);
-  const auto answers = t.table.WithdrawNode("b", 0, "its node was lost");
+  CHECK(t.table.WithdrawNode("b", 2, "another incarnation was lost").empty());
+  const auto answers = t.table.WithdrawNode("b", 1, "its node was lost");
   CHECK(answers.size() == 2);
   CHECK(t.table.waiting() == 1);
   CHECK(t.table.WithdrawNode("b", 0, "again").empty());
@@ -202,7 +204,7 @@ TEST_CASE("a restarted node takes the place of what it was") {
   CHECK(replaced[0].status.code() == absl::StatusCode::kCancelled);
   const auto answers = t.Register("b", {1}, 2);
   REQUIRE(answers.size() == 2);
-  CHECK(answers[0].map->nodes[0] == MappedNode{"a", 2});
+  CHECK(answers[0].map->nodes[0] == MappedNode{"a", 2, "a:1"});
 }
 
 TEST_CASE("a repeated call takes the place of its first try") {
