@@ -189,7 +189,9 @@ void Joiner::Trouble(Entry& join, const absl::Status& status) {
   }
   if (join.trouble_since_ns == 0) join.trouble_since_ns = now;
   join.stage = Stage::kTrying;
-  join.trouble = absl::UnavailableError(status.message());
+  join.trouble = status.code() == absl::StatusCode::kAlreadyExists
+                     ? status
+                     : absl::UnavailableError(status.message());
   if (now >= join.trouble_since_ns + kGiveUpNs || now >= join.request.deadline_ns) {
     return GiveUp(join);
   }
