@@ -2,7 +2,7 @@
 #
 #   absl::status, absl::statusor, ...   abseil, shared
 #   shunt::grpc, shunt::protobuf        gRPC and protobuf, shared; for the daemon, the tools and tests only
-#   spdlog::spdlog  CLI11::CLI11  PkgConfig::tomlplusplus  hwy::hwy  PkgConfig::hwloc  PkgConfig::uring
+#   spdlog::spdlog  CLI11::CLI11  PkgConfig::tomlplusplus  hwy::hwy  PkgConfig::hwloc  PkgConfig::cares  PkgConfig::uring
 #   prometheus-cpp::core  prometheus-cpp::pull  Catch2::Catch2  ucx::ucp  CUDA::toolkit  Threads::Threads
 
 find_package(Threads REQUIRED)
@@ -18,6 +18,7 @@ find_package(CLI11 CONFIG REQUIRED)
 find_package(hwy CONFIG REQUIRED)
 pkg_check_modules(tomlplusplus REQUIRED IMPORTED_TARGET tomlplusplus)
 pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
+pkg_check_modules(cares REQUIRED IMPORTED_TARGET libcares)
 
 if(SHUNT_TESTS)
   find_package(Catch2 2 CONFIG REQUIRED)

@@ -1,0 +1,93 @@
+#include "daemon/cluster/messages.h"
+
+#include "absl/strings/str_cat.h"
+#include "daemon/cluster/address.h"
+
+namespace shunt::cluster {
+namespace {
+
+absl::Status Wrong(const std::string& words) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("the coordinator's map of ranks is wrong: ", words));
+}
+
+}  // namespace
+
+void ToProto(const CommunicatorMap& map, v1::RendezvousMap* out) {
+  out->set_wire_id(map.wire_id);
+  out->set_epoch(map.epoch);
+  out->set_warm(map.warm);
+  for (const MappedNode& node : map.nodes) {
+    v1::RendezvousNode* const to = out->add_nodes();
+    to->set_name(node.name);
+    to->set_incarnation(node.incarnation);
+    to->set_control_address(node.address);
+  }
+  for (const MappedRank& rank : map.ranks) {
+    out->add_rank_nodes(rank.node);
+    out->add_rank_pids(rank.pid);
+    out->add_rank_sessions(rank.session);
+  }
+}
+
+absl::StatusOr<std::shared_ptr<const CommunicatorMap>> FromProto(const v1::RendezvousMap& in,
+                                                                 int32_t world_size) {
+  if (in.wire_id() == 0) return Wrong("wire id 0");
+  if (in.rank_nodes_size() != world_size || in.rank_pids_size() != world_size ||
+      in.rank_sessions_size() != world_size) {
+    return Wrong(absl::StrCat(in.rank_nodes_size(), " nodes, ", in.rank_pids_size(), " pids and ",
+                              in.rank_sessions_size(), " sessions; expected ", world_size,
+                              " of each"));
+  }
+  auto map = std::make_shared<CommunicatorMap>();
+  map->wire_id = in.wire_id();
+  map->epoch = in.epoch();
+  map->warm = in.warm();
+  for (const v1::RendezvousNode& node : in.nodes()) {
+    if (!CheckNodeName(node.name()).ok() || node.incarnation() == 0) {
+      return Wrong("a node without a usable name and incarnation");
+    }
+    map->nodes.push_back({node.name(), node.incarnation(), node.control_address()});
+  }
+  map->ranks.reserve(static_cast<size_t>(world_size));
+  for (int i = 0; i < world_size; ++i) {
+    const int32_t node = in.rank_nodes(i);
+    if (node < 0 || node >= in.nodes_size()) {
+      return Wrong(absl::StrCat("rank ", i, " is on node ", node, " of ", in.nodes_size()));
+    }
+    map->ranks.push_back({node, in.rank_pids(i), in.rank_sessions(i)});
+  }
+  return map;
+}
+
+void ToProto(const RendezvousKey& key, const Registration& registration,
+             v1::RendezvousRequest* out) {
+  out->set_uid(key.uid);
+  out->set_job(key.job);
+  out->set_name(key.name);
+  out->set_world_size(registration.world_size);
+  out->set_registration(registration.id);
+  out->set_known_epoch(registration.known_epoch);
+  for (const RankInfo& rank : registration.ranks) {
+    v1::RankRegistration* const to = out->add_ranks();
+    to->set_rank(rank.rank);
+    to->set_pid(rank.pid);
+    to->set_session(rank.session);
+  }
+}
+
+void FromProto(const v1::RendezvousRequest& in, RendezvousKey* key, Registration* registration) {
+  *key = {in.uid(), in.job(), in.name()};
+  registration->node = in.caller().node();
+  registration->incarnation = in.caller().incarnation();
+  registration->address = in.caller().control_address();
+  registration->id = in.registration();
+  registration->world_size = in.world_size();
+  registration->known_epoch = in.known_epoch();
+  registration->ranks.clear();
+  for (const v1::RankRegistration& rank : in.ranks()) {
+    registration->ranks.push_back({rank.rank(), rank.pid(), rank.session()});
+  }
+}
+
+}  // namespace shunt::cluster
