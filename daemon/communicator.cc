@@ -25,6 +25,8 @@ class PinScope {
   ~PinScope() { current = nullptr; }
   PinScope(const PinScope&) = delete;
 
+  std::vector<std::shared_ptr<memory::Region>> Take() { return {pinned_.begin(), pinned_.end()}; }
+
   static void Pin(std::shared_ptr<memory::Region> region) {
     SHUNT_CHECK(current != nullptr);
     if (current->pinned_.empty() || current->pinned_.back() != region) {
@@ -42,33 +44,52 @@ thread_local PinScope* PinScope::current = nullptr;
 
 absl::StatusOr<std::shared_ptr<Communicator>> Communicator::Make(CommunicatorKey key, uint64_t id,
                                                                  uint64_t epoch, int world,
+                                                                 std::vector<int32_t> numbers,
                                                                  OperationHost* host) {
-  const size_t bytes = board::Board::BytesFor(world);
+  const board::BoardShape shape{static_cast<int>(numbers.size()), world, numbers.data()};
+  const size_t bytes = board::Board::BytesFor(shape);
   SHUNT_ASSIGN_OR_RETURN(UniqueFd fd, MakeSealedMemfd("shunt-board", bytes));
   SHUNT_ASSIGN_OR_RETURN(Mapping mapping, Mapping::Map(fd.get(), bytes));
-  return std::shared_ptr<Communicator>(
-      new Communicator(std::move(key), id, epoch, world, host, std::move(fd), std::move(mapping)));
+  return std::shared_ptr<Communicator>(new Communicator(std::move(key), id, epoch, world,
+                                                        std::move(numbers), host, std::move(fd),
+                                                        std::move(mapping)));
 }
 
 Communicator::Communicator(CommunicatorKey key, uint64_t id, uint64_t epoch, int world,
-                           OperationHost* host, UniqueFd board_fd, Mapping mapping)
+                           std::vector<int32_t> numbers, OperationHost* host, UniqueFd board_fd,
+                           Mapping mapping)
     : key_(std::move(key)),
       id_(id),
       epoch_(epoch),
       world_(world),
       host_(host),
+      numbers_(std::move(numbers)),
       board_fd_(std::move(board_fd)),
       mapping_(std::move(mapping)),
-      board_(mapping_.data(), world),
+      board_(mapping_.data(),
+             board::BoardShape{static_cast<int>(numbers_.size()), world, numbers_.data()}),
       server_(board_, this) {
   board::Board(board_).Initialize(id, epoch, key_.name.c_str());
 }
 
-Communicator::~Communicator() { host_->loop->Cancel(timer_); }
+Communicator::~Communicator() {
+  host_->loop->Cancel(timer_);
+  if (engine_ != nullptr) engine_->Close(wire_id_);
+}
+
+void Communicator::Span(NodeEngine* engine, uint64_t wire_id, exchange::NodeMap map, int node,
+                        std::vector<NodeKey> nodes) {
+  engine_ = engine;
+  wire_id_ = wire_id;
+  engine->Open({wire_id, std::move(map), node, std::move(nodes),
+                [weak = weak_from_this()](const NodeFailure& failure) {
+                  if (const auto self = weak.lock()) self->FailSpanning(failure);
+                }});
+}
 
 void Communicator::SetMembers(std::vector<Member> members) {
-  SHUNT_CHECK(static_cast<int>(members.size()) == world_);
-  for (int rank = 0; rank < world_; ++rank) {
+  SHUNT_CHECK(static_cast<int>(members.size()) == board_.ranks());
+  for (int rank = 0; rank < board_.ranks(); ++rank) {
     board::RankRow& row = board_.row(rank);
     const Member& member = members[rank];
     row.session_id = member.session_id;
@@ -94,7 +115,7 @@ bool Communicator::HasMember(uint64_t session_id) const {
 
 bool Communicator::AllGone() const {
   std::lock_guard lock(mutex_);
-  return gone_ == world_;
+  return gone_ == board_.ranks();
 }
 
 bool Communicator::MemberGone(int rank, bool died) {
@@ -159,8 +180,94 @@ void Communicator::FailForStop(std::string_view reason) {
 
 bool Communicator::TakesPart(int rank, uint32_t channel) const {
   if (channel == 0) return true;
-  return channel < board_.channel_count() &&
-         (board_.RankOf(channel, 0) == rank || board_.RankOf(channel, 1) == rank);
+  if (channel >= board_.channel_count()) return false;
+  const board::Board::Pair pair = board_.PairOf(channel);
+  const int number = board_.shape().Number(rank);
+  return (pair.source_here && pair.source == number) ||
+         (pair.destination_here && pair.destination == number);
+}
+
+void Communicator::FailSpanning(const NodeFailure& failure) {
+  board::RecordFailure(board_, failure.reason, -1, failure.text);
+  std::lock_guard lock(mutex_);
+  LogFailureLocked();
+  ScheduleAllLocked();
+}
+
+void Communicator::RunSpanning(uint32_t channel) {
+  struct Pins {
+    std::vector<std::shared_ptr<memory::Region>> regions;
+  };
+  std::unique_lock lock(mutex_);
+  ChannelQueue& queue = queues_[channel];
+  do {
+    queue.again = false;
+    SpanningChannel& state = spanning_[channel];
+    if (state.busy) break;
+    const uint64_t seq = state.next;
+    board::Gathered gathered;
+    board::Service service;
+    auto pins = std::make_shared<Pins>();
+    {
+      PinScope scope;
+      service = server_.Gather(channel, seq, &gathered);
+      pins->regions = scope.Take();
+    }
+    if (service == board::Service::kFailed) {
+      // The other nodes hear what this one's ranks have found.
+      LogFailureLocked();
+      engine_->Tell(wire_id_, {board::FailureReason::kAborted,
+                               std::string(server_.OutcomeOfFailed().message())});
+      ScheduleAllLocked();
+      break;
+    }
+    if (service != board::Service::kSucceeded) continue;
+    state.busy = true;
+    NodeEngine::Call call;
+    call.wire_id = wire_id_;
+    if (channel != 0) {
+      const board::Board::Pair pair = board_.PairOf(channel);
+      call.channel = 1 + static_cast<uint32_t>(pair.source) * static_cast<uint32_t>(world_) +
+                     static_cast<uint32_t>(pair.destination);
+    }
+    call.sequence = seq;
+    call.spec = gathered.spec;
+    for (const board::Gathered::Rank& rank : gathered.ranks) {
+      call.local.push_back({rank.in, rank.out, rank.scalar});
+    }
+    call.tables.assign(gathered.tables.begin(), gathered.tables.end());
+    call.pins = std::move(pins);
+    call.words = absl::StrCat(board::RankText(board_, board_.RankOf(channel, 0)), " called ",
+                              server_.LastCall(board_.RankOf(channel, 0)));
+    call.done = [self = shared_from_this(), channel, seq](const absl::Status& outcome) {
+      self->Exchanged(channel, seq, outcome);
+    };
+    engine_->Begin(std::move(call));
+  } while (queue.again);
+  queue.scheduled = false;
+  if (queue.pending.empty()) queues_.erase(channel);
+}
+
+// The engine's thread.
+void Communicator::Exchanged(uint32_t channel, uint64_t seq, const absl::Status& outcome) {
+  if (outcome.ok()) {
+    server_.Finish(channel, seq);
+  } else {
+    server_.Fail(channel, seq, board::FailureReason::kStuck, -1,
+                 std::string_view(outcome.message().data(), outcome.message().size()));
+  }
+  std::unique_lock lock(mutex_);
+  SpanningChannel& state = spanning_[channel];
+  state.busy = false;
+  ++state.next;
+  ChannelQueue& queue = queues_[channel];
+  auto node = queue.pending.extract(seq);
+  ScheduleLocked(channel, queue);
+  lock.unlock();
+  if (!node.empty()) {
+    Complete(channel, seq, std::move(node.mapped()),
+             outcome.ok() ? outcome : server_.OutcomeOfFailed());
+  }
 }
 
 void Communicator::Serve(int rank, std::shared_ptr<Session> session, uint64_t ring_token,
@@ -190,6 +297,10 @@ void Communicator::Kick(uint32_t channel) {
   if (server_.failed()) {
     LogFailureLocked();
     ScheduleAllLocked();
+    return;
+  }
+  if (spans_nodes()) {
+    if (channel < board_.channel_count()) ScheduleLocked(channel, queues_[channel]);
     return;
   }
   const auto it = queues_.find(channel);
@@ -276,6 +387,7 @@ void Communicator::ScheduleAllLocked() {
 }
 
 void Communicator::RunChannel(uint32_t channel) {
+  if (spans_nodes()) return RunSpanning(channel);
   std::unique_lock lock(mutex_);
   ChannelQueue& queue = queues_[channel];  // stays: only this function erases it
   while (!queue.pending.empty()) {
@@ -427,7 +539,7 @@ size_t Communicator::pending() const {
 
 bool Communicator::LooksBusy() const {
   if (server_.failed()) return false;
-  for (int rank = 0; rank < world_; ++rank) {
+  for (int rank = 0; rank < board_.ranks(); ++rank) {
     const board::LastCall& last = board_.last_call(rank);
     const uint64_t seq = last.sequence.load(std::memory_order_acquire);
     if (seq == 0) continue;
@@ -437,7 +549,7 @@ bool Communicator::LooksBusy() const {
     if (kind == OpKind::kSend || kind == OpKind::kRecv) {
       const int peer = static_cast<int16_t>(words >> 32);
       if (peer < 0 || peer >= world_) continue;
-      id = kind == OpKind::kSend ? board_.PairChannel(rank, peer) : board_.PairChannel(peer, rank);
+      id = board_.PairChannelOf(rank, peer, kind == OpKind::kSend);
     }
     const board::Channel channel = board_.channel(id);
     for (int p = 0; p < channel.participants(); ++p) {

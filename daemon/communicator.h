@@ -15,10 +15,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/event_loop.h"
+#include "daemon/node_engine.h"
 #include "daemon/session.h"
 #include "runtime/board/server.h"
 #include "runtime/core/fd.h"
 #include "runtime/memory/region_table.h"
+
+namespace shunt::cluster {
+class Cluster;
+}
 
 namespace shunt::daemon {
 
@@ -49,6 +54,10 @@ struct OperationHost {
   memory::RegionTable* regions = nullptr;
   Scheduler* scheduler = nullptr;
   EventLoop* loop = nullptr;
+  // Null without a cluster. Set once, before the first join.
+  cluster::Cluster* cluster = nullptr;
+  NodeEngine* engine = nullptr;
+  std::string node;                  // this one's name in the cluster
   std::atomic<uint64_t> served = 0;  // operations, for status
   std::atomic<uint64_t> failed = 0;
 };
@@ -62,9 +71,15 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   static constexpr uint64_t kChargedBytes = 64 << 10;
 
   // Makes the board: sealed, sparse, mapped, its header written. Members come later.
+  // `numbers`: of this node's ranks, ascending; as many as `world` if all are here.
   static absl::StatusOr<std::shared_ptr<Communicator>> Make(CommunicatorKey key, uint64_t id,
                                                             uint64_t epoch, int world,
+                                                            std::vector<int32_t> numbers,
                                                             OperationHost* host);
+  // Before it is shared with anybody: its part in the exchange with the other nodes. `engine`
+  // outlives it.
+  void Span(NodeEngine* engine, uint64_t wire_id, exchange::NodeMap map, int node,
+            std::vector<NodeKey> nodes);
   ~Communicator() override;
 
   const CommunicatorKey& key() const { return key_; }
@@ -73,7 +88,11 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   int world() const { return world_; }
   int board_fd() const { return board_fd_.get(); }
 
-  // Before it is shared with anybody: the ranks, in order.
+  // Ranks of this node: below, a rank is the board's, not the number in the communicator.
+  const std::vector<int32_t>& numbers() const { return numbers_; }
+  bool spans_nodes() const { return board_.shape().spans_nodes(); }
+  uint64_t wire_id() const { return wire_id_; }
+  // Before it is shared with anybody: this node's ranks, in order.
   void SetMembers(std::vector<Member> members);
   std::vector<Member> members() const;
   // True if a session with this id is a member and not gone.
@@ -137,8 +156,13 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
     bool again = false;                  // news came while a worker was at it
   };
 
-  Communicator(CommunicatorKey key, uint64_t id, uint64_t epoch, int world, OperationHost* host,
-               UniqueFd board_fd, Mapping mapping);
+  Communicator(CommunicatorKey key, uint64_t id, uint64_t epoch, int world,
+               std::vector<int32_t> numbers, OperationHost* host, UniqueFd board_fd,
+               Mapping mapping);
+  // Begins what this node's ranks have all called, on a communicator that spans nodes.
+  void RunSpanning(uint32_t channel);
+  void Exchanged(uint32_t channel, uint64_t seq, const absl::Status& outcome);
+  void FailSpanning(const NodeFailure& failure);
 
   std::byte* Resolve(int rank, uint64_t region, uint64_t offset, uint64_t bytes) override;
   void AddLocked(uint32_t channel, uint64_t seq, Asker asker);
@@ -156,6 +180,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   const uint64_t epoch_;
   const int world_;
   OperationHost* const host_;
+  const std::vector<int32_t> numbers_;
   const UniqueFd board_fd_;
   const Mapping mapping_;
   const board::Board board_;
@@ -170,6 +195,14 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   std::map<std::pair<uint32_t, int>, uint64_t> posted_;
   EventLoop::TimerId timer_ = 0;
   int64_t timer_ns_ = kNeverNs;
+
+  NodeEngine* engine_ = nullptr;
+  uint64_t wire_id_ = 0;
+  struct SpanningChannel {
+    uint64_t next = 1;
+    bool busy = false;
+  };
+  std::unordered_map<uint32_t, SpanningChannel> spanning_;
 };
 
 }  // namespace shunt::daemon

@@ -34,10 +34,11 @@ uint64_t Services::Join(const SessionPtr& session, const v1::JoinRequest& reques
           response.set_communicator_id(communicator.id());
           response.set_epoch(communicator.epoch());
           response.set_warm(joined->warm);
-          int rank = 0;
+          const std::vector<int32_t>& numbers = communicator.numbers();
+          size_t index = 0;
           for (const Member& member : communicator.members()) {
             v1::Member* out = response.add_members();
-            out->set_rank(rank++);
+            out->set_rank(numbers[index++]);
             out->set_pid(member.pid);
             out->set_session_id(member.session_id);
             out->set_name(member.name);

@@ -1,8 +1,10 @@
 #include "daemon/communicator_table.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/cluster/cluster.h"
 #include "daemon/log.h"
 #include "daemon/text.h"
 #include "runtime/board/layout.h"
@@ -87,15 +89,18 @@ absl::Status CommunicatorTable::AdmitLocked(const std::shared_ptr<Session>& sess
   }
   if (record.current != nullptr && record.current->FailureStatus().ok()) {
     const std::vector<Member> members = record.current->members();
+    const std::vector<int32_t>& numbers = record.current->numbers();
     const bool all_here = std::none_of(members.begin(), members.end(),
                                        [](const Member& member) { return member.gone; });
-    if (all_here && static_cast<int>(members.size()) != args.world_size) {
+    if (all_here && record.current->world() != args.world_size) {
       return absl::FailedPreconditionError(
           absl::StrCat(Quoted(key), ": world size ", args.world_size,
-                       ", but it is joined with world size ", members.size()));
+                       ", but it is joined with world size ", record.current->world()));
     }
-    if (args.rank < static_cast<int>(members.size()) && !members[args.rank].gone) {
-      const Member& holder = members[args.rank];
+    const auto held = std::lower_bound(numbers.begin(), numbers.end(), args.rank);
+    const size_t index = static_cast<size_t>(held - numbers.begin());
+    if (held != numbers.end() && *held == args.rank && !members[index].gone) {
+      const Member& holder = members[index];
       return absl::AlreadyExistsError(absl::StrCat(
           Quoted(key), ": rank ", args.rank, " is held by session ", holder.session_id, " (pid ",
           holder.pid, ", '", holder.name, "')",
@@ -140,8 +145,10 @@ uint64_t CommunicatorTable::Join(const std::shared_ptr<Session>& session,
     status = AdmitLocked(session, args, key, record);
     if (status.ok() && record.joining == nullptr) {
       // Now, not when the last rank comes: its call then only sends replies.
+      std::vector<int32_t> all(static_cast<size_t>(args.world_size));
+      std::iota(all.begin(), all.end(), 0);
       absl::StatusOr<std::shared_ptr<Communicator>> next = Communicator::Make(
-          key, next_communicator_id_++, record.epochs + 1, args.world_size, host_);
+          key, next_communicator_id_++, record.epochs + 1, args.world_size, std::move(all), host_);
       if (next.ok()) {
         record.joining = std::make_unique<Joining>();
         record.joining->world = args.world_size;
@@ -170,6 +177,15 @@ uint64_t CommunicatorTable::Join(const std::shared_ptr<Session>& session,
         participant.timer = host_->loop->At(args.deadline_ns, [this, join_id] { Expire(join_id); });
         joins_.emplace(join_id, std::pair(key, args.rank));
         ++joins_of_session_[session->id];
+        if (host_->cluster != nullptr) {
+          participant.across = host_->cluster->JoinAcross(
+              {{key.uid, key.job, key.name},
+               args.world_size,
+               {{args.rank, session->peer.pid, session->name}},
+               args.deadline_ns,
+               record.epochs},
+              [this, join_id](const auto& map) { JoinedAcross(join_id, map); });
+        }
       }
     } else {
       completions.emplace_back(std::move(done), status);
@@ -188,23 +204,36 @@ void CommunicatorTable::FinishLocked(const CommunicatorKey& key, Record& record,
   for (const auto& [rank, participant] : joining->ranks) {
     members[rank] = {participant.session->id, participant.session->peer.pid,
                      participant.session->name, false, participant.daemon_posts};
+    if (participant.across != 0) {
+      host_->cluster->Withdraw(participant.across, "all ranks are on one node");
+    }
   }
   communicator->SetMembers(std::move(members));
   const bool warm = record.epochs > 0;
   ++record.epochs;
-  record.last_world = joining->world;
+  HandOutLocked(key, record, communicator, warm, std::move(joining->ranks), completions);
+}
+
+void CommunicatorTable::HandOutLocked(const CommunicatorKey& key, Record& record,
+                                      const std::shared_ptr<Communicator>& communicator, bool warm,
+                                      std::unordered_map<int, Participant> ranks,
+                                      Completions* completions) {
+  record.last_world = communicator->world();
   record.current = communicator;
   by_id_.emplace(communicator->id(), communicator);
-  for (auto& [rank, participant] : joining->ranks) {
+  const std::vector<int32_t>& numbers = communicator->numbers();
+  for (auto& [rank, participant] : ranks) {
     host_->loop->Cancel(participant.timer);
     if (joins_.erase(participant.join_id) != 0) {
       const auto of_session = joins_of_session_.find(participant.session->id);
       if (--of_session->second == 0) joins_of_session_.erase(of_session);
     }
+    const auto at = std::lower_bound(numbers.begin(), numbers.end(), rank);
     {
       std::lock_guard lock(participant.session->mutex);
       participant.session->memberships.emplace(
-          communicator->id(), Membership{communicator, rank, participant.daemon_posts});
+          communicator->id(), Membership{communicator, static_cast<int>(at - numbers.begin()),
+                                         participant.daemon_posts});
     }
     completions->emplace_back(std::move(participant.done), Joined{communicator, warm});
   }
@@ -214,9 +243,74 @@ void CommunicatorTable::FinishLocked(const CommunicatorKey& key, Record& record,
          {"name", key.name},
          {"job", key.job},
          {"uid", key.uid},
-         {"world", joining->world},
+         {"world", communicator->world()},
+         {"here", numbers.size()},
          {"epoch", record.epochs}});
   }
+}
+
+absl::Status CommunicatorTable::FinishAcrossLocked(const CommunicatorKey& key, Record& record,
+                                                   const cluster::CommunicatorMap& map,
+                                                   Completions* completions) {
+  const std::string& self = host_->node;
+  int me = -1;
+  std::vector<NodeKey> nodes;
+  for (const cluster::MappedNode& node : map.nodes) {
+    if (node.name == self) me = static_cast<int>(nodes.size());
+    nodes.push_back({node.name, node.incarnation});
+  }
+  std::vector<int32_t> labels, numbers;
+  for (const cluster::MappedRank& rank : map.ranks) {
+    if (rank.node == me) numbers.push_back(static_cast<int32_t>(labels.size()));
+    labels.push_back(rank.node);
+  }
+  if (me < 0 || numbers.empty() || numbers.size() > board::kMaxLocalRanks) {
+    return absl::InternalError(absl::StrCat(Quoted(key), ": the coordinator's map has ",
+                                            numbers.size(), " ranks of this node; expected 1 to ",
+                                            board::kMaxLocalRanks));
+  }
+  for (const int32_t number : numbers) {
+    if (!record.joining->ranks.contains(number)) {
+      return absl::UnavailableError(
+          absl::StrCat(Quoted(key), ": rank ", number, " gave up while the others joined"));
+    }
+  }
+  SHUNT_ASSIGN_OR_RETURN(exchange::NodeMap node_map, exchange::NodeMap::Make(labels));
+  SHUNT_ASSIGN_OR_RETURN(const std::shared_ptr<Communicator> communicator,
+                         Communicator::Make(key, next_communicator_id_++, map.epoch,
+                                            static_cast<int>(map.ranks.size()), numbers, host_));
+  std::unordered_map<int, Participant> ranks;
+  std::vector<Member> members;
+  for (const int32_t number : numbers) {
+    auto at = record.joining->ranks.find(number);
+    const Participant& participant = at->second;
+    members.push_back({participant.session->id, participant.session->peer.pid,
+                       participant.session->name, false, participant.daemon_posts});
+    ranks.insert(record.joining->ranks.extract(at));
+  }
+  if (record.joining->ranks.empty()) record.joining.reset();
+  communicator->SetMembers(std::move(members));
+  communicator->Span(host_->engine, map.wire_id, std::move(node_map), me, std::move(nodes));
+  record.epochs = map.epoch;
+  HandOutLocked(key, record, communicator, map.warm, std::move(ranks), completions);
+  return absl::OkStatus();
+}
+
+void CommunicatorTable::JoinedAcross(
+    uint64_t join_id, const absl::StatusOr<std::shared_ptr<const cluster::CommunicatorMap>>& map) {
+  Completions completions;
+  Participant removed;
+  absl::Status status = map.status();
+  {
+    std::lock_guard lock(mutex_);
+    const auto join = joins_.find(join_id);
+    if (join == joins_.end()) return;  // joined, expired or withdrawn
+    const CommunicatorKey key = join->second.first;
+    if (status.ok()) status = FinishAcrossLocked(key, records_.at(key), **map, &completions);
+    if (!status.ok()) RemoveLocked(join_id, &removed, nullptr);
+  }
+  for (auto& [call, result] : completions) call(result);
+  if (removed.done != nullptr) removed.done(status);
 }
 
 bool CommunicatorTable::RemoveLocked(uint64_t join_id, Participant* removed, std::string* missing) {
@@ -234,6 +328,8 @@ bool CommunicatorTable::RemoveLocked(uint64_t join_id, Participant* removed, std
   const auto of_session = joins_of_session_.find(removed->session->id);
   if (--of_session->second == 0) joins_of_session_.erase(of_session);
   host_->loop->Cancel(removed->timer);
+  if (removed->across != 0)
+    host_->cluster->Withdraw(removed->across, "the rank does not wait any more");
   host_->regions->Release(removed->session->owner(), Communicator::kChargedBytes);
   if (joining.ranks.empty()) record.joining.reset();
   Settle(key, record);

@@ -14,6 +14,7 @@
 
 #include "absl/container/node_hash_map.h"
 #include "absl/status/statusor.h"
+#include "daemon/cluster/rendezvous_table.h"
 #include "daemon/communicator.h"
 #include "daemon/event_loop.h"
 #include "daemon/session.h"
@@ -90,6 +91,7 @@ class CommunicatorTable {
     std::shared_ptr<Session> session;
     bool daemon_posts = false;
     EventLoop::TimerId timer = 0;
+    uint64_t across = 0;  // its join at the cluster, 0 if none
     JoinDone done;
   };
   struct Joining {
@@ -114,6 +116,15 @@ class CommunicatorTable {
   absl::Status AdmitLocked(const std::shared_ptr<Session>& session, const JoinRequestArgs& args,
                            const CommunicatorKey& key, Record& record);
   void FinishLocked(const CommunicatorKey& key, Record& record, Completions* completions);
+  // The cluster's answer to a join of this node.
+  void JoinedAcross(uint64_t join_id,
+                    const absl::StatusOr<std::shared_ptr<const cluster::CommunicatorMap>>& map);
+  // Makes the communicator that spans the map's nodes; all of this node's ranks wait in the record.
+  absl::Status FinishAcrossLocked(const CommunicatorKey& key, Record& record,
+                                  const cluster::CommunicatorMap& map, Completions* completions);
+  void HandOutLocked(const CommunicatorKey& key, Record& record,
+                     const std::shared_ptr<Communicator>& communicator, bool warm,
+                     std::unordered_map<int, Participant> ranks, Completions* completions);
   // Takes a participant out; its completion is the caller's.
   bool RemoveLocked(uint64_t join_id, Participant* removed, std::string* missing);
   void Expire(uint64_t join_id);

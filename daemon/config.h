@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/cluster/config.h"
 #include "runtime/topology/topology.h"
 
 namespace shunt::daemon {
@@ -37,6 +38,8 @@ struct Config {
   int64_t max_communicators_per_session = 1024;
   int64_t max_regions_per_session = 4096;
   int64_t spin_us = -1;  // -1: 20 while there are more CPUs than sessions, else 0
+
+  cluster::ClusterConfig cluster;  // the section [cluster]
 
   // Where each key was set, for what is only found out later: "FILE:LINE" or "--flag".
   std::map<std::string, std::string, std::less<>> set_at;

@@ -12,6 +12,8 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/cluster/address.h"
+#include "daemon/cluster/cluster.h"
 #include "daemon/communicator_table.h"
 #include "daemon/event_loop.h"
 #include "daemon/grpc_server.h"
@@ -159,6 +161,7 @@ class DaemonImpl : public Daemon {
       if (lease.ok()) lease_ = *std::move(lease);
     });
     SHUNT_RETURN_IF_ERROR(WithSocketHint(status));
+    if (config_.cluster.enabled()) SHUNT_RETURN_IF_ERROR(JoinCluster());
     // Last: who finds the gRPC socket finds everything.
     SHUNT_ASSIGN_OR_RETURN(grpc_, GrpcServer::Start(config_.socket, config_.socket_mode,
                                                     loop_.get(), services_.get()));
@@ -191,8 +194,52 @@ class DaemonImpl : public Daemon {
     }
     grpc_.reset();
     OnLoop([this] { lease_.reset(); });
+    cluster_.reset();
     StopThreads();
     LogInfo("stopped", {{"operations_served", operations_.served.load()}});
+  }
+
+  // The other nodes: their daemons over gRPC, payload over TCP.
+  absl::Status JoinCluster() {
+    const cluster::ClusterConfig& config = config_.cluster;
+    const uint64_t incarnation = RandomNumber();
+    NodeEngine::Options engine;
+    engine.tcp.cluster = config.name;
+    engine.tcp.name = cluster::NodeName(config);
+    SHUNT_ASSIGN_OR_RETURN(
+        cluster::Address data,
+        cluster::ParseAddress(config.data_listen.empty() ? config.listen : config.data_listen,
+                              /*port_zero=*/true));
+    if (config.data_listen.empty()) data.port = 0;
+    engine.tcp.incarnation = incarnation;
+    engine.tcp.listen_address = data.host;
+    engine.tcp.listen_port = data.port;
+    SHUNT_ASSIGN_OR_RETURN(engine_, NodeEngine::Start(std::move(engine)));
+    cluster::Cluster::Options options;
+    options.config = config;
+    options.data_addresses = {cluster::FormatAddress({data.host, engine_->port()})};
+    options.incarnation = incarnation;
+    options.version = kVersion;
+    cluster::ClusterEvents events;
+    events.peer_up = [this](const cluster::PeerInfo& peer) {
+      for (const std::string& address : peer.data_addresses) {
+        const auto place = cluster::ParseAddress(address, /*port_zero=*/false);
+        if (!place.ok()) continue;
+        engine_->Meet({peer.name, peer.incarnation}, place->host, place->port, peer.token_out,
+                      peer.token_in);
+        break;
+      }
+    };
+    events.peer_lost = [this](const cluster::PeerInfo& peer, std::string_view why) {
+      LogWarn("node's daemon lost", {{"node", peer.name}, {"why", std::string(why)}});
+      engine_->Forget({peer.name, peer.incarnation});
+    };
+    operations_.node = cluster::NodeName(config);
+    SHUNT_ASSIGN_OR_RETURN(
+        cluster_, cluster::Cluster::Start(std::move(options), std::move(events), loop_.get()));
+    operations_.engine = engine_.get();
+    operations_.cluster = cluster_.get();
+    return absl::OkStatus();
   }
 
   bool Pending() const {
@@ -244,6 +291,8 @@ class DaemonImpl : public Daemon {
   std::unique_ptr<Services> services_;
   std::unique_ptr<LeaseServer> lease_;
   std::unique_ptr<GrpcServer> grpc_;
+  std::unique_ptr<NodeEngine> engine_;
+  std::unique_ptr<cluster::Cluster> cluster_;
   std::thread loop_thread_;
   bool started_ = false;
   bool stopped_ = false;

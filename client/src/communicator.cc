@@ -73,15 +73,25 @@ absl::StatusOr<std::shared_ptr<Communicator>> Communicator::Join(std::shared_ptr
 absl::Status Communicator::Attach(const Joined& joined, int board_fd) {
   id_ = joined.communicator_id;
   epoch_ = joined.epoch;
-  const size_t bytes = board::Board::BytesFor(options_.world_size);
+  // This node's ranks, by number; the others are reached through the daemon.
+  for (const JoinedMember& member : joined.members) numbers_.push_back(member.rank);
+  const auto own = std::lower_bound(numbers_.begin(), numbers_.end(), options_.rank);
+  if (!std::is_sorted(numbers_.begin(), numbers_.end()) || own == numbers_.end() ||
+      *own != options_.rank || numbers_.size() > static_cast<size_t>(options_.world_size)) {
+    return absl::InternalError("shuntd's reply to Join names other ranks than this one's node has");
+  }
+  rank_on_node_ = static_cast<int>(own - numbers_.begin());
+  const board::BoardShape shape{static_cast<int>(numbers_.size()), options_.world_size,
+                                numbers_.data()};
+  const size_t bytes = board::Board::BytesFor(shape);
   SHUNT_RETURN_IF_ERROR(CheckSealedMemfd(board_fd, bytes));
   SHUNT_ASSIGN_OR_RETURN(board_memory_, Mapping::Map(board_fd, bytes));
   ::madvise(board_memory_.data(), bytes, MADV_DONTFORK);
   board::MemberOptions member_options;
-  if (options_.world_size > AvailableCpus()) member_options.spin_ns = 0;
+  if (shape.ranks > AvailableCpus()) member_options.spin_ns = 0;
   board::MemberHost* const host = this;
-  member_ = std::make_unique<board::Member>(board::Board(board_memory_.data(), options_.world_size),
-                                            options_.rank, host, member_options);
+  member_ = std::make_unique<board::Member>(board::Board(board_memory_.data(), shape),
+                                            rank_on_node_, host, member_options);
   session_->Add(this);
   return absl::OkStatus();
 }
@@ -181,7 +191,7 @@ std::unique_ptr<Group> Communicator::TakeGroup() {
 
 std::byte* Communicator::Resolve(int rank, uint64_t region, uint64_t offset, uint64_t bytes) {
   RegionTable::Memory memory;
-  if (rank == options_.rank) {
+  if (rank == rank_on_node_) {
     memory = session_->regions().Own(region);
   } else {
     memory = session_->PeerRegion(region);

@@ -87,6 +87,8 @@ class Communicator final : private board::MemberHost {
   const Options options_;
   uint64_t id_ = 0;
   uint64_t epoch_ = 0;
+  std::vector<int32_t> numbers_;  // of this node's ranks
+  int rank_on_node_ = 0;
   Mapping board_memory_;
   std::unique_ptr<board::Member> member_;
   std::atomic<bool> left_{false};

@@ -78,6 +78,7 @@ class Cluster {
     ClusterConfig config;                     // enabled, checked
     std::vector<std::string> data_addresses;  // where the payload transport listens, for others
     std::string version;                      // of the software
+    uint64_t incarnation = 0;                 // of this start; 0: a random number
     // For tests: instead of what config.membership says; other versions of the protocol.
     std::unique_ptr<Membership> membership;
     uint32_t protocol_min = 1;

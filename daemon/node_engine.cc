@@ -1,0 +1,577 @@
+#include "daemon/node_engine.h"
+
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/log.h"
+#include "runtime/collectives/plan/net_cost.h"
+#include "runtime/core/clock.h"
+#include "runtime/core/status.h"
+
+namespace shunt::daemon {
+namespace {
+
+constexpr size_t kPoolBytes = 256 << 20;
+constexpr uint64_t kSliceBytes = 256 << 10;
+constexpr uint32_t kSlicesMax = 4096;
+constexpr uint32_t kWindow = 4;
+// Signatures of ended operations that are kept for messages that come late.
+constexpr size_t kHistory = 64;
+
+// The same on all nodes, or they would choose differently.
+constexpr LinkModel kModel{.latency_s = 30e-6,
+                           .message_overhead_s = 5e-6,
+                           .bytes_per_s = 1.2e9,
+                           .reduce_bytes_per_s = 8e9,
+                           .incast_factor = 1.5,
+                           .slices_max = kSlicesMax,
+                           .slice_bytes_min = kSliceBytes};
+
+uint64_t Mix(uint64_t hash, uint64_t value) {
+  for (int i = 0; i < 8; ++i) {
+    hash = (hash ^ (value & 0xff)) * 0x100000001b3;
+    value >>= 8;
+  }
+  return hash;
+}
+
+transport::Signature SignatureOf(const CollectiveSpec& spec) {
+  uint64_t hash = 0xcbf29ce484222325;
+  hash = Mix(hash, static_cast<uint64_t>(spec.kind));
+  hash = Mix(hash, static_cast<uint64_t>(spec.dtype));
+  hash = Mix(hash, static_cast<uint64_t>(spec.redop));
+  hash = Mix(hash, static_cast<uint64_t>(static_cast<uint32_t>(spec.root)));
+  return Mix(hash, spec.count);
+}
+
+transport::wire::Token TokenOf(const std::string& secret) {
+  transport::wire::Token token{};
+  std::memcpy(token.data(), secret.data(), std::min(secret.size(), token.size()));
+  return token;
+}
+
+// Of channel numbers: what brings the nodes of an operation with a root together, whose data moves
+// along edges that two wrong roots might not share.
+constexpr uint32_t kAgreement = 1u << 31;
+
+enum class Note : uint8_t { kFailed = 1, kCalled = 2 };
+
+struct Called {
+  uint32_t channel = 0;
+  uint64_t sequence = 0;
+};
+
+std::string EncodeFailed(const NodeFailure& failure, size_t bytes_max) {
+  std::string note(1, static_cast<char>(Note::kFailed));
+  note.push_back(static_cast<char>(failure.reason));
+  note.append(failure.text, 0, bytes_max - note.size());
+  return note;
+}
+
+std::string EncodeCalled(const Called& called, const std::string& words, size_t bytes_max) {
+  std::string note(1, static_cast<char>(Note::kCalled));
+  char numbers[12];
+  std::memcpy(numbers, &called.channel, 4);
+  std::memcpy(numbers + 4, &called.sequence, 8);
+  note.append(numbers, sizeof(numbers));
+  note.append(words, 0, bytes_max - note.size());
+  return note;
+}
+
+}  // namespace
+
+struct NodeEngine::PeerState {
+  NodeKey node;
+  std::optional<transport::TcpPeer> info;  // none: spoken of, but not met yet
+};
+
+struct NodeEngine::SpanState {
+  Span span;
+  std::vector<transport::PeerId> peers;  // by node
+  bool failed = false;
+  struct Known {
+    uint32_t channel;
+    uint64_t sequence;
+    transport::Signature signature;
+    std::string words;
+  };
+  std::deque<Known> known;  // the last operations that were begun here
+  struct Stray {
+    transport::PeerId peer;
+    uint32_t channel;
+    uint64_t sequence;
+    transport::Signature signature;
+  };
+  std::vector<Stray> strays;  // of operations that this node has not begun
+
+  const Known* Find(uint32_t channel, uint64_t sequence) const {
+    for (const Known& k : known) {
+      if (k.channel == channel && k.sequence == sequence) return &k;
+    }
+    return nullptr;
+  }
+};
+
+struct NodeEngine::Running {
+  Call call;
+  SpanState* span = nullptr;
+  exchange::NodeMap pair_map;
+  std::vector<transport::PeerId> pair_peers;
+  std::unique_ptr<exchange::PairTable> pairs;
+  std::unique_ptr<exchange::Exchange> data, agreement;
+};
+
+namespace {
+
+// An all_to_all_v's counts, from the rows of this node's ranks.
+class LocalTable final : public exchange::PairTable {
+ public:
+  LocalTable(const exchange::NodeMap& map, int node, const std::vector<board::VRow>& rows)
+      : map_(map), node_(node), rows_(rows) {}
+  Entry At(int source, int destination) const override {
+    Entry entry;
+    if (map_.node_of[source] == node_) {
+      const board::VRow& row = Row(source, destination);
+      entry.count = row.send_count;
+      entry.in_element = row.send_displ;
+    }
+    if (map_.node_of[destination] == node_) {
+      const board::VRow& row = Row(destination, source);
+      entry.count = row.recv_count;
+      entry.out_element = row.recv_displ;
+    }
+    return entry;
+  }
+
+ private:
+  const board::VRow& Row(int rank, int peer) const {
+    return rows_[static_cast<size_t>(map_.index_on_node[rank]) * map_.world() + peer];
+  }
+  const exchange::NodeMap& map_;
+  const int node_;
+  const std::vector<board::VRow>& rows_;
+};
+
+// Algorithm and slices, from what all nodes know.
+exchange::Shape ShapeOf(const CollectiveSpec& call, const exchange::NodeMap& map) {
+  exchange::Shape shape;
+  shape.map = &map;
+  shape.call = call;
+  shape.net.kind = call.kind == OpKind::kAllToAllV ? OpKind::kAllToAll : call.kind;
+  shape.net.participants = map.nodes();
+  shape.net.root = HasRoot(call.kind) ? map.node_of[call.root] : 0;
+  const bool whole = call.kind == OpKind::kAllReduce || call.kind == OpKind::kReduce ||
+                     call.kind == OpKind::kBroadcast;
+  const uint64_t bytes =
+      call.count * SizeOf(call.dtype) * (whole ? 1 : static_cast<uint64_t>(map.world()));
+  static constexpr Algorithm kAll[] = {Algorithm::kRing,
+                                       Algorithm::kDoubleTree,
+                                       Algorithm::kHalvingDoubling,
+                                       Algorithm::kRecursiveDoubling,
+                                       Algorithm::kBruck,
+                                       Algorithm::kPat,
+                                       Algorithm::kPairwise,
+                                       Algorithm::kBinomial};
+  if (call.kind == OpKind::kAllToAllV) {
+    shape.net.algorithm = Algorithm::kPairwise;
+    return shape;
+  }
+  const absl::StatusOr<NetChoice> choice = ChooseAlgorithm(shape.net, bytes, kModel, kAll);
+  if (choice.ok()) shape.net = choice->spec;
+  const uint64_t block = bytes / std::max<uint64_t>(1, BlockCount(shape.net));
+  shape.slices = static_cast<uint32_t>(std::clamp<uint64_t>(block / kSliceBytes, 1, kSlicesMax));
+  return shape;
+}
+
+}  // namespace
+
+NodeEngine::NodeEngine(Options options) : options_(std::move(options)), pool_(kPoolBytes) {}
+
+absl::StatusOr<std::unique_ptr<NodeEngine>> NodeEngine::Start(Options options) {
+  std::unique_ptr<NodeEngine> engine(new NodeEngine(std::move(options)));
+  SHUNT_ASSIGN_OR_RETURN(engine->transport_, transport::TcpTransport::Create(engine->options_.tcp));
+  engine->port_ = engine->transport_->port();
+  engine->wake_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  engine->epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+  if (!engine->wake_.valid() || !engine->epoll_.valid()) {
+    return ErrnoStatus(errno, "making the descriptors of the exchange thread");
+  }
+  for (const int fd : {engine->wake_.get(), engine->transport_->fd()}) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = fd;
+    if (::epoll_ctl(engine->epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+      return ErrnoStatus(errno, "watching the descriptors of the exchange thread");
+    }
+  }
+  engine->thread_ = std::thread([e = engine.get()] {
+    ::pthread_setname_np(::pthread_self(), "shunt-nodes");
+    e->Run();
+  });
+  return engine;
+}
+
+NodeEngine::~NodeEngine() {
+  if (!thread_.joinable()) return;
+  Post([this] { stop_ = true; });
+  thread_.join();
+}
+
+void NodeEngine::Post(std::function<void()> f) {
+  {
+    std::lock_guard lock(mutex_);
+    mail_.push_back(std::move(f));
+  }
+  const uint64_t one = 1;
+  (void)!::write(wake_.get(), &one, sizeof(one));
+}
+
+void NodeEngine::RunMail() {
+  std::vector<std::function<void()>> mail;
+  {
+    std::lock_guard lock(mutex_);
+    mail.swap(mail_);
+  }
+  for (const std::function<void()>& f : mail) f();
+}
+
+void NodeEngine::Run() {
+  std::vector<transport::Completion> completions(256);
+  int64_t idle_since = 0;
+  while (!stop_) {
+    RunMail();
+    const size_t count = transport_->Poll(absl::MakeSpan(completions));
+    for (size_t i = 0; i < count; ++i) OnCompletion(completions[i]);
+    if (count != 0) {
+      idle_since = 0;
+      continue;
+    }
+    const int64_t now = NowNs();
+    if (idle_since == 0) idle_since = now;
+    const bool spin = !running_.empty() && now - idle_since < options_.spin_ns;
+    epoll_event events[2];
+    const int ready = ::epoll_wait(epoll_.get(), events, 2, spin ? 0 : -1);
+    for (int i = 0; i < ready; ++i) {
+      if (events[i].data.fd != wake_.get()) continue;
+      uint64_t drained;
+      (void)!::read(wake_.get(), &drained, sizeof(drained));
+    }
+    if (ready > 0) idle_since = 0;
+  }
+}
+
+// ---- Peers
+
+transport::PeerId NodeEngine::PeerIdOf(const NodeKey& node) {
+  const auto [it, fresh] = ids_.emplace(node, static_cast<transport::PeerId>(peers_.size()));
+  if (fresh) {
+    peers_.push_back(std::make_unique<PeerState>());
+    peers_.back()->node = node;
+  }
+  return it->second;
+}
+
+void NodeEngine::Meet(NodeKey node, std::string address, uint16_t port, std::string token_to_show,
+                      std::string token_to_expect) {
+  Post([this, node = std::move(node), address = std::move(address), port,
+        show = std::move(token_to_show), expect = std::move(token_to_expect)] {
+    const transport::PeerId id = PeerIdOf(node);
+    PeerState& peer = *peers_[id];
+    if (peer.info.has_value()) return;
+    peer.info = transport::TcpPeer{
+        id, node.name, address, port, node.incarnation, TokenOf(show), TokenOf(expect)};
+    if (const absl::Status s = transport_->AddPeer(*peer.info); !s.ok()) {
+      LogWarn("cannot reach a node's data address",
+              {{"node", node.name}, {"address", address}, {"error", s.ToString()}});
+      peer.info.reset();
+    }
+  });
+}
+
+void NodeEngine::Forget(NodeKey node) {
+  Post([this, node = std::move(node)] {
+    const auto it = ids_.find(node);
+    if (it == ids_.end()) return;
+    if (peers_[it->second]->info.has_value()) transport_->RemovePeer(it->second);
+    ids_.erase(it);  // its number is never used again
+  });
+}
+
+// ---- Communicators
+
+void NodeEngine::Open(Span span) {
+  Post([this, span = std::move(span)]() mutable {
+    auto state = std::make_unique<SpanState>();
+    std::vector<transport::PeerId> others;
+    for (int node = 0; node < static_cast<int>(span.nodes.size()); ++node) {
+      if (node == span.node) {
+        state->peers.push_back(~0u);
+        continue;
+      }
+      state->peers.push_back(PeerIdOf(span.nodes[node]));
+      others.push_back(state->peers.back());
+    }
+    const uint64_t wire_id = span.wire_id;
+    state->span = std::move(span);
+    const absl::Status opened = transport_->Open(wire_id, others);
+    SpanState& s = *(spans_[wire_id] = std::move(state));
+    if (!opened.ok()) {
+      FailSpan(s, {board::FailureReason::kStuck, std::string(opened.message())}, false);
+    }
+  });
+}
+
+void NodeEngine::Close(uint64_t wire_id) {
+  Post([this, wire_id] {
+    const auto it = spans_.find(wire_id);
+    if (it == spans_.end()) return;
+    transport_->Close(wire_id);
+    for (auto r = running_.begin(); r != running_.end();) {
+      if (r->second->span == it->second.get()) {
+        running_.erase(r++);
+      } else {
+        ++r;
+      }
+    }
+    spans_.erase(it);
+  });
+}
+
+void NodeEngine::Tell(uint64_t wire_id, NodeFailure failure) {
+  Post([this, wire_id, failure = std::move(failure)] {
+    const auto it = spans_.find(wire_id);
+    if (it != spans_.end()) FailSpan(*it->second, failure, true);
+  });
+}
+
+void NodeEngine::FailSpan(SpanState& span, const NodeFailure& failure, bool tell) {
+  if (span.failed) return;
+  span.failed = true;
+  if (tell) {
+    const std::string note = EncodeFailed(failure, transport_->limits().note_bytes_max);
+    for (const transport::PeerId peer : span.peers) {
+      if (peer == ~0u) continue;
+      (void)transport_->SendNote(
+          peer, span.span.wire_id,
+          absl::MakeConstSpan(reinterpret_cast<const std::byte*>(note.data()), note.size()));
+    }
+  }
+  span.span.failed(failure);
+  // Nothing of it touches memory from here on.
+  std::vector<std::unique_ptr<Running>> ended;
+  for (auto r = running_.begin(); r != running_.end();) {
+    if (r->second->span == &span) {
+      ended.push_back(std::move(r->second));
+      running_.erase(r++);
+    } else {
+      ++r;
+    }
+  }
+  if (!ended.empty()) {
+    transport_->Close(span.span.wire_id);
+    std::vector<transport::PeerId> others;
+    for (const transport::PeerId peer : span.peers) {
+      if (peer != ~0u) others.push_back(peer);
+    }
+    // Notes of the others still come.
+    (void)transport_->Open(span.span.wire_id, others);
+  }
+  for (const std::unique_ptr<Running>& running : ended) {
+    running->call.done(absl::AbortedError(failure.text));
+  }
+}
+
+// ---- Operations
+
+void NodeEngine::Begin(Call call) {
+  Post([this, call = std::move(call)]() mutable { StartCall(std::move(call)); });
+}
+
+void NodeEngine::StartCall(Call call) {
+  const auto it = spans_.find(call.wire_id);
+  if (it == spans_.end() || it->second->failed) {
+    call.done(absl::AbortedError("the communicator has failed, or is closed"));
+    return;
+  }
+  SpanState& span = *it->second;
+  const transport::Signature signature = SignatureOf(call.spec);
+  span.known.push_back({call.channel, call.sequence, signature, call.words});
+  if (span.known.size() > kHistory) span.known.pop_front();
+
+  auto running = std::make_unique<Running>();
+  Running& r = *running;
+  r.span = &span;
+  r.call = std::move(call);
+  const uint64_t number = next_number_;
+  next_number_ += 2;
+
+  exchange::Exchange::Setup setup;
+  setup.header.tag.communicator = span.span.wire_id;
+  setup.header.tag.channel = r.call.channel;
+  setup.header.tag.sequence = r.call.sequence;
+  setup.header.signature = signature;
+  setup.window = kWindow;
+  setup.local = r.call.local;
+  CollectiveSpec spec = r.call.spec;
+  const int world = span.span.map.world();
+  if (r.call.channel == 0) {
+    setup.node = span.span.node;
+    setup.peers = span.peers;
+    setup.shape = ShapeOf(spec, span.span.map);
+    if (spec.kind == OpKind::kAllToAllV) {
+      r.pairs = std::make_unique<LocalTable>(span.span.map, span.span.node, r.call.tables);
+      setup.pairs = r.pairs.get();
+    }
+  } else {
+    const int source = static_cast<int>((r.call.channel - 1) / world);
+    const int destination = static_cast<int>((r.call.channel - 1) % world);
+    r.pair_map = *exchange::NodeMap::Make({0, 1});
+    r.pair_peers = {span.peers[span.span.map.node_of[source]],
+                    span.peers[span.span.map.node_of[destination]]};
+    spec.kind = OpKind::kBroadcast;
+    spec.root = 0;
+    setup.node = span.span.map.node_of[source] == span.span.node ? 0 : 1;
+    setup.peers = r.pair_peers;
+    setup.shape = ShapeOf(spec, r.pair_map);
+  }
+  if (setup.shape.net.kind == OpKind::kBroadcast || HasRoot(spec.kind)) {
+    if (r.call.channel == 0) {
+      exchange::Exchange::Setup agreement = setup;
+      CollectiveSpec barrier{};
+      barrier.kind = OpKind::kBarrier;
+      agreement.shape = ShapeOf(barrier, span.span.map);
+      agreement.header.tag.channel |= kAgreement;
+      r.agreement = std::make_unique<exchange::Exchange>(std::move(agreement), transport_.get(),
+                                                         &pool_, (number + 1) << 32);
+    }
+  }
+  r.data = std::make_unique<exchange::Exchange>(std::move(setup), transport_.get(), &pool_,
+                                                number << 32);
+  running_.emplace(number, std::move(running));
+  r.data->Start();
+  if (r.agreement != nullptr) r.agreement->Start();
+
+  for (size_t i = 0; i < span.strays.size();) {
+    const SpanState::Stray stray = span.strays[i];
+    if (stray.channel != r.call.channel || stray.sequence != r.call.sequence) {
+      ++i;
+      continue;
+    }
+    span.strays.erase(span.strays.begin() + static_cast<std::ptrdiff_t>(i));
+    if (stray.signature == signature) continue;
+    const std::string note = EncodeCalled({r.call.channel, r.call.sequence}, r.call.words,
+                                          transport_->limits().note_bytes_max);
+    (void)transport_->SendNote(
+        stray.peer, span.span.wire_id,
+        absl::MakeConstSpan(reinterpret_cast<const std::byte*>(note.data()), note.size()));
+  }
+  Settle(number);
+}
+
+void NodeEngine::Settle(uint64_t number) {
+  const auto it = running_.find(number);
+  if (it == running_.end()) return;
+  Running& r = *it->second;
+  for (const exchange::Exchange* e : {r.data.get(), r.agreement.get()}) {
+    if (e == nullptr || e->status().ok()) continue;
+    const std::string text = absl::StrCat(r.call.words, ": ", e->status().message());
+    FailSpan(*r.span, {board::FailureReason::kStuck, text}, true);
+    return;
+  }
+  if (!r.data->done() || (r.agreement != nullptr && !r.agreement->done())) return;
+  const std::unique_ptr<Running> ended = std::move(it->second);
+  running_.erase(it);
+  ended->call.done(absl::OkStatus());
+}
+
+void NodeEngine::OnCompletion(const transport::Completion& c) {
+  switch (c.event) {
+    case transport::Event::kSent:
+    case transport::Event::kReceived: {
+      const uint64_t number = c.token >> 32;
+      const uint64_t even = number - (number + 1) % 2;  // numbers of operations are odd
+      const auto it = running_.find(even);
+      if (it == running_.end()) return;
+      (number == even ? it->second->data : it->second->agreement)->OnCompletion(c);
+      Settle(even);
+      return;
+    }
+    case transport::Event::kStray:
+      OnStray(c);
+      return;
+    case transport::Event::kNote: {
+      const auto it = spans_.find(c.tag.communicator);
+      if (it == spans_.end() || c.text.empty()) return;
+      SpanState& span = *it->second;
+      const NodeKey& from = peers_[c.peer]->node;
+      if (c.text[0] == static_cast<char>(Note::kFailed) && c.text.size() >= 2) {
+        const auto reason = static_cast<uint8_t>(c.text[1]);
+        FailSpan(span,
+                 {reason <= static_cast<uint8_t>(board::FailureReason::kDaemonGone)
+                      ? static_cast<board::FailureReason>(reason)
+                      : board::FailureReason::kStuck,
+                  c.text.substr(2)},
+                 false);
+      } else if (c.text[0] == static_cast<char>(Note::kCalled) && c.text.size() >= 13) {
+        Called called;
+        std::memcpy(&called.channel, c.text.data() + 1, 4);
+        std::memcpy(&called.sequence, c.text.data() + 5, 8);
+        const SpanState::Known* mine = span.Find(called.channel, called.sequence);
+        if (mine == nullptr) return;
+        FailSpan(span,
+                 {board::FailureReason::kMismatch,
+                  absl::StrCat("the calls do not match: ", mine->words, "; on node ", from.name,
+                               " ", c.text.substr(13))},
+                 true);
+      }
+      return;
+    }
+    case transport::Event::kPeerUp:
+      LogInfo("node connected", {{"node", peers_[c.peer]->node.name}});
+      return;
+    case transport::Event::kPeerLost: {
+      const NodeKey node = peers_[c.peer]->node;
+      LogWarn("node lost", {{"node", node.name}, {"why", c.text}});
+      for (const auto& [wire_id, span] : spans_) {
+        if (std::find(span->peers.begin(), span->peers.end(), c.peer) == span->peers.end())
+          continue;
+        FailSpan(*span,
+                 {board::FailureReason::kRankDied,
+                  absl::StrCat("node ", node.name, " is lost (", c.text, ")")},
+                 true);
+      }
+      return;
+    }
+  }
+}
+
+void NodeEngine::OnStray(const transport::Completion& c) {
+  const auto it = spans_.find(c.tag.communicator);
+  if (it == spans_.end()) return;
+  SpanState& span = *it->second;
+  const uint32_t channel = c.tag.channel & ~kAgreement;
+  const SpanState::Known* mine = span.Find(channel, c.tag.sequence);
+  if (mine == nullptr) {
+    if (span.strays.size() < kHistory) {
+      span.strays.push_back({c.peer, channel, c.tag.sequence, c.signature});
+    }
+    return;
+  }
+  if (mine->signature == c.signature) return;
+  const std::string note =
+      EncodeCalled({channel, c.tag.sequence}, mine->words, transport_->limits().note_bytes_max);
+  (void)transport_->SendNote(
+      c.peer, span.span.wire_id,
+      absl::MakeConstSpan(reinterpret_cast<const std::byte*>(note.data()), note.size()));
+}
+
+}  // namespace shunt::daemon

@@ -1,0 +1,122 @@
+// The thread that exchanges payload with other nodes: it owns the transport and the exchanges in
+// flight.
+//
+// Whatever is asked of it goes through a mailbox; whatever it tells comes on its own thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "runtime/board/layout.h"
+#include "runtime/core/fd.h"
+#include "runtime/exchange/exchange.h"
+#include "runtime/transport/tcp/tcp_transport.h"
+
+namespace shunt::daemon {
+
+// A node, in one life of its daemon.
+struct NodeKey {
+  std::string name;
+  uint64_t incarnation = 0;
+  bool operator==(const NodeKey&) const = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const NodeKey& key) {
+    return H::combine(std::move(h), key.name, key.incarnation);
+  }
+};
+
+// Why an exchange, or all of a communicator, cannot succeed.
+struct NodeFailure {
+  board::FailureReason reason = board::FailureReason::kNone;
+  std::string text;
+};
+
+class NodeEngine {
+ public:
+  struct Options {
+    transport::TcpOptions tcp;
+    int64_t spin_ns = 20'000;
+  };
+  static absl::StatusOr<std::unique_ptr<NodeEngine>> Start(Options options);
+  ~NodeEngine();
+  NodeEngine(const NodeEngine&) = delete;
+
+  uint16_t port() const { return port_; }
+
+  // A peer's connection is made, again if need be, until Forget.
+  void Meet(NodeKey node, std::string address, uint16_t port, std::string token_to_show,
+            std::string token_to_expect);
+  void Forget(NodeKey node);
+
+  // A communicator that spans nodes, as this node sees it. The same on all nodes but for `node`.
+  struct Span {
+    uint64_t wire_id = 0;
+    exchange::NodeMap map;
+    int node = 0;
+    std::vector<NodeKey> nodes;
+    // This node's ranks call, another node's failed, or is lost: no more operations succeed.
+    std::function<void(const NodeFailure&)> failed;
+  };
+  void Open(Span span);
+  void Close(uint64_t wire_id);
+  // Tells the other nodes, once.
+  void Tell(uint64_t wire_id, NodeFailure failure);
+
+  struct Call {
+    uint64_t wire_id = 0;
+    uint32_t channel = 0;  // as all nodes number it: 0, or 1 + source · world + destination
+    uint64_t sequence = 0;
+    CollectiveSpec spec{};                             // of ranks; kSend for a pair
+    std::vector<exchange::Exchange::LocalRank> local;  // this node's, by rank; of a pair: the one
+    std::vector<board::VRow> tables;  // all_to_all_v: `world` rows of each local rank
+    std::shared_ptr<void> pins;       // keeps the buffers
+    std::string words;                // the call, for messages
+    std::function<void(const absl::Status&)> done;
+  };
+  void Begin(Call call);
+
+ private:
+  struct Running;
+  struct SpanState;
+  struct PeerState;
+
+  explicit NodeEngine(Options options);
+  void Run();
+  void Post(std::function<void()> f);
+  void RunMail();
+  void OnCompletion(const transport::Completion& completion);
+  void OnStray(const transport::Completion& completion);
+  void Settle(uint64_t number);
+  void FailSpan(SpanState& span, const NodeFailure& failure, bool tell);
+  void StartCall(Call call);
+  transport::PeerId PeerIdOf(const NodeKey& node);
+
+  const Options options_;
+  std::unique_ptr<transport::TcpTransport> transport_;
+  uint16_t port_ = 0;
+  UniqueFd epoll_;
+  UniqueFd wake_;
+  std::thread thread_;
+
+  std::mutex mutex_;
+  std::vector<std::function<void()>> mail_;
+  bool stop_ = false;
+
+  // The thread's own.
+  exchange::BufferPool pool_;
+  absl::flat_hash_map<NodeKey, transport::PeerId> ids_;
+  std::vector<std::unique_ptr<PeerState>> peers_;  // by id
+  absl::flat_hash_map<uint64_t, std::unique_ptr<SpanState>> spans_;
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Running>> running_;  // by number
+  uint64_t next_number_ = 1;
+};
+
+}  // namespace shunt::daemon
