@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/cluster/config.h"
 
 namespace shunt::daemon {
 
@@ -33,10 +34,11 @@ struct Config {
   int64_t max_sessions_per_tenant = 4096;
   int64_t max_communicators_per_session = 1024;
   int64_t spin_us = -1;  // -1: 20 while there are more CPUs than sessions, else 0
+  cluster::ClusterConfig cluster;
 };
 
 // A value as the file or the command line gives it.
-using ConfigValue = std::variant<std::string, int64_t, std::vector<int64_t>>;
+using ConfigValue = cluster::ClusterValue;
 
 struct ConfigKey {
   const char* name;

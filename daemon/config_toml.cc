@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/config.h"
+#include "runtime/core/status.h"
 
 namespace shunt::daemon {
 namespace {
@@ -19,6 +20,11 @@ std::optional<ConfigValue> ToValue(const toml::node& node) {
   if (const auto* text = node.as_string()) return ConfigValue(text->get());
   if (const auto* number = node.as_integer()) return ConfigValue(number->get());
   if (const auto* array = node.as_array()) {
+    std::vector<std::string> texts;
+    for (const toml::node& element : *array) {
+      if (const auto* text = element.as_string()) texts.push_back(text->get());
+    }
+    if (!texts.empty() && texts.size() == array->size()) return ConfigValue(std::move(texts));
     std::vector<int64_t> list;
     for (const toml::node& element : *array) {
       const auto* number = element.as_integer();
@@ -35,7 +41,7 @@ std::string TypeWords(const toml::node& node) {
     case toml::node_type::table:
       return "is a table";
     case toml::node_type::array:
-      return "is a list of other things than integers";
+      return "is a list of other things than integers or strings";
     case toml::node_type::floating_point:
       return "is a floating-point number";
     case toml::node_type::boolean:
@@ -45,17 +51,15 @@ std::string TypeWords(const toml::node& node) {
   }
 }
 
-}  // namespace
-
-absl::Status ApplyToml(std::string_view text, std::string_view path, Config* config) {
-  toml::table table;
-  try {
-    table = toml::parse(text, path);
-  } catch (const toml::parse_error& error) {
-    return At(path, error.source(), absl::StrCat("not TOML: ", std::string(error.description())));
-  }
+// The keys of one table; `prefix` is "cluster." for those of the section [cluster].
+absl::Status ApplyTable(const toml::table& table, const std::string& prefix, std::string_view path,
+                        Config* config) {
   for (const auto& [key_node, node] : table) {
-    const std::string name(key_node.str());
+    const std::string name = absl::StrCat(prefix, std::string(key_node.str()));
+    if (const auto* section = node.as_table(); section != nullptr && name == "cluster") {
+      SHUNT_RETURN_IF_ERROR(ApplyTable(*section, "cluster.", path, config));
+      continue;
+    }
     const ConfigKey* key = FindConfigKey(name);
     if (key == nullptr) {
       std::string words = absl::StrCat("unknown key \"", name, "\"");
@@ -74,6 +78,18 @@ absl::Status ApplyToml(std::string_view text, std::string_view path, Config* con
     }
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ApplyToml(std::string_view text, std::string_view path, Config* config) {
+  toml::table table;
+  try {
+    table = toml::parse(text, path);
+  } catch (const toml::parse_error& error) {
+    return At(path, error.source(), absl::StrCat("not TOML: ", std::string(error.description())));
+  }
+  return ApplyTable(table, "", path, config);
 }
 
 }  // namespace shunt::daemon

@@ -37,8 +37,8 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", absl::StrCat("shuntd ", shunt::daemon::kVersion));
   std::map<std::string, std::string> flags;
   for (const ConfigKey& key : shunt::daemon::ConfigKeys()) {
-    app.add_option(absl::StrCat("--", absl::StrReplaceAll(key.name, {{"_", "-"}})), flags[key.name],
-                   absl::StrCat(key.help, " (", key.expected, ")"))
+    app.add_option(absl::StrCat("--", absl::StrReplaceAll(key.name, {{"_", "-"}, {".", "-"}})),
+                   flags[key.name], absl::StrCat(key.help, " (", key.expected, ")"))
         ->group("Configuration")
         ->option_text(" ");
   }
@@ -51,7 +51,8 @@ int main(int argc, char** argv) {
     }
   }
   for (const ConfigKey& key : shunt::daemon::ConfigKeys()) {
-    const std::string flag = absl::StrCat("--", absl::StrReplaceAll(key.name, {{"_", "-"}}));
+    const std::string flag =
+        absl::StrCat("--", absl::StrReplaceAll(key.name, {{"_", "-"}, {".", "-"}}));
     if (app.count(flag) == 0) continue;
     if (absl::Status status = shunt::daemon::ApplyFlag(key, flags[key.name], &config);
         !status.ok()) {
