@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -23,6 +24,7 @@ absl::string_view View(std::string_view text) { return {text.data(), text.size()
 std::string Seen(const ConfigValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return absl::StrCat("\"", *text, "\"");
   if (const auto* number = std::get_if<int64_t>(&value)) return absl::StrCat(*number);
+  if (std::holds_alternative<std::vector<std::string>>(value)) return "a list of strings";
   return "a list";
 }
 
@@ -136,7 +138,20 @@ absl::Status SetDuration(Config* config, const ConfigValue& value) {
 constexpr char kSizeWords[] = "a size such as \"8GiB\" or \"512MiB\", or an integer of bytes";
 constexpr char kDurationWords[] = "a duration such as \"500ms\", \"10s\" or \"5m\"";
 
-constexpr ConfigKey kKeys[] = {
+// The keys of the section [cluster], by their place in the cluster's own table.
+template <size_t kIndex>
+absl::Status SetCluster(Config* config, const ConfigValue& value) {
+  return cluster::kClusterKeys[kIndex].set(&config->cluster, value);
+}
+
+template <size_t... kIndex>
+void AppendCluster(std::vector<ConfigKey>* keys, std::index_sequence<kIndex...>) {
+  (keys->push_back({cluster::kClusterKeys[kIndex].name, cluster::kClusterKeys[kIndex].expected,
+                    cluster::kClusterKeys[kIndex].help, nullptr, SetCluster<kIndex>}),
+   ...);
+}
+
+constexpr ConfigKey kOwnKeys[] = {
     {"socket", "a path of at most 101 bytes",
      "Unix socket to listen on; the lease socket lies beside it, with the suffix .lease",
      "/run/shunt/shuntd.sock", SetSocket},
@@ -208,23 +223,31 @@ bool SplitUnit(std::string_view text, double* number, std::string_view* unit) {
 
 }  // namespace
 
-std::span<const ConfigKey> ConfigKeys() { return kKeys; }
+std::span<const ConfigKey> ConfigKeys() {
+  static const std::vector<ConfigKey>* const keys = [] {
+    auto* all = new std::vector<ConfigKey>(std::begin(kOwnKeys), std::end(kOwnKeys));
+    AppendCluster(all, std::make_index_sequence<cluster::kClusterKeyCount>());
+    return all;
+  }();
+  return *keys;
+}
 
 std::string FlagOf(const ConfigKey& key) {
-  return absl::StrCat("--", absl::StrReplaceAll(key.name, {{"_", "-"}}));
+  return absl::StrCat("--", absl::StrReplaceAll(key.name, {{"_", "-"}, {".", "-"}}));
 }
 
 const ConfigKey* FindConfigKey(std::string_view name) {
-  const auto it = std::find_if(std::begin(kKeys), std::end(kKeys),
-                               [name](const ConfigKey& key) { return name == key.name; });
-  return it == std::end(kKeys) ? nullptr : it;
+  for (const ConfigKey& key : ConfigKeys()) {
+    if (name == key.name) return &key;
+  }
+  return nullptr;
 }
 
 std::string_view SimilarConfigKey(std::string_view name) {
   std::string_view best;
   if (name.size() > 64) return best;
   size_t distance = name.size() / 2 + 1;
-  for (const ConfigKey& key : kKeys) {
+  for (const ConfigKey& key : ConfigKeys()) {
     if (const size_t d = EditDistance(name, key.name); d < distance) {
       distance = d;
       best = key.name;
@@ -299,12 +322,15 @@ absl::Status ApplyFlag(const ConfigKey& key, std::string_view text, Config* conf
     list.push_back(number);
   }
   if (all_numbers && key.set(config, list).ok()) return absl::OkStatus();
+  const std::vector<std::string> texts = absl::StrSplit(View(text), ',', absl::SkipWhitespace());
+  if (key.set(config, texts).ok()) return absl::OkStatus();
   const absl::Status status = key.set(config, std::string(text));
   return absl::InvalidArgumentError(
       absl::StrCat(FlagOf(key), " ", status.message(), "; expected ", key.expected));
 }
 
 absl::Status CheckConfig(const Config& config) {
+  SHUNT_RETURN_IF_ERROR(cluster::CheckClusterConfig(config.cluster));
   const auto ordered = [](const char* small, uint64_t a, const char* large, uint64_t b) {
     if (a == 0 || b == 0 || a <= b) return absl::OkStatus();
     return absl::InvalidArgumentError(

@@ -46,13 +46,13 @@ struct Config {
 };
 
 // A value as the file or the command line gives it.
-using ConfigValue = std::variant<std::string, int64_t, std::vector<int64_t>>;
+using ConfigValue = cluster::ClusterValue;
 
 struct ConfigKey {
   const char* name;
   const char* expected;  // words: "an integer from 0 to 256"
   const char* help;
-  const char* initial;  // the default, as a flag would give it
+  const char* initial;  // the default, as a flag would give it; null: the help says
   // INVALID_ARGUMENT, saying what was seen, if the value isn't as `expected`.
   absl::Status (*set)(Config* config, const ConfigValue& value);
 };

@@ -37,9 +37,11 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", absl::StrCat("shuntd ", shunt::daemon::kVersion));
   std::map<std::string, std::string> flags;
   for (const ConfigKey& key : shunt::daemon::ConfigKeys()) {
-    const std::string initial = *key.initial == '\0' ? "\"\"" : key.initial;
-    app.add_option(shunt::daemon::FlagOf(key), flags[key.name],
-                   absl::StrCat(key.help, " (", key.expected, "); default: ", initial))
+    std::string help = absl::StrCat(key.help, " (", key.expected, ")");
+    if (key.initial != nullptr) {
+      absl::StrAppend(&help, "; default: ", *key.initial == '\0' ? "\"\"" : key.initial);
+    }
+    app.add_option(shunt::daemon::FlagOf(key), flags[key.name], help)
         ->group("Configuration")
         ->option_text(" ");
   }

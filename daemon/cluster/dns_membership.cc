@@ -35,9 +35,8 @@ void DnsMembership::Start(const MemberInfo&, Events events) {
 void DnsMembership::Look() {
   loop_->Cancel(std::exchange(timer_, 0));
   if (stopped_ || std::exchange(looking_, true)) return;
-  resolver_->Resolve(name_, [this](const absl::StatusOr<std::vector<std::string>>& hosts) {
-    OnAnswer(hosts);
-  });
+  resolver_->Resolve(
+      name_, [this](const absl::StatusOr<std::vector<std::string>>& hosts) { OnAnswer(hosts); });
 }
 
 void DnsMembership::OnAnswer(const absl::StatusOr<std::vector<std::string>>& hosts) {

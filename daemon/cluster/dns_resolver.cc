@@ -81,7 +81,7 @@ class Resolver : public DnsResolver {
   static absl::StatusOr<std::vector<std::string>> Addresses(const std::string& name, int status,
                                                             ares_addrinfo* result) {
     const std::unique_ptr<ares_addrinfo, decltype(&ares_freeaddrinfo)> owner(result,
-                                                                            ares_freeaddrinfo);
+                                                                             ares_freeaddrinfo);
     if (status == ARES_ENODATA || status == ARES_ENOTFOUND) {
       return absl::NotFoundError(absl::StrCat("DNS name \"", name, "\" has no address"));
     }
@@ -92,11 +92,10 @@ class Resolver : public DnsResolver {
     std::vector<std::string> addresses;
     for (const ares_addrinfo_node* node = result->nodes; node != nullptr; node = node->ai_next) {
       char text[INET6_ADDRSTRLEN] = {};
-      const void* bytes =
-          node->ai_family == AF_INET
-              ? static_cast<const void*>(
-                    &reinterpret_cast<const sockaddr_in*>(node->ai_addr)->sin_addr)
-              : &reinterpret_cast<const sockaddr_in6*>(node->ai_addr)->sin6_addr;
+      const void* bytes = node->ai_family == AF_INET
+                              ? static_cast<const void*>(
+                                    &reinterpret_cast<const sockaddr_in*>(node->ai_addr)->sin_addr)
+                              : &reinterpret_cast<const sockaddr_in6*>(node->ai_addr)->sin6_addr;
       if (::inet_ntop(node->ai_family, bytes, text, sizeof text) != nullptr)
         addresses.emplace_back(text);
     }
@@ -118,9 +117,9 @@ class Resolver : public DnsResolver {
       return;
     }
     const auto id = loop_->Watch(fd, events, [this, fd](uint32_t ready) {
-      ares_process_fd(
-          channel_, (ready & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0 ? fd : ARES_SOCKET_BAD,
-          (ready & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0 ? fd : ARES_SOCKET_BAD);
+      ares_process_fd(channel_,
+                      (ready & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0 ? fd : ARES_SOCKET_BAD,
+                      (ready & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0 ? fd : ARES_SOCKET_BAD);
       Arm();
     });
     // If it cannot be watched the query ends by its timeout.

@@ -57,11 +57,12 @@ class WatchStream : public grpc::ClientBidiReactor<pb::WatchRequest, pb::WatchRe
     if (!ok) return;  // OnDone follows
     const pb::WatchResponse& response = response_;
     if (response.canceled()) {
-      status_ = response.compact_revision() != 0
-                    ? absl::OutOfRangeError(absl::StrCat("etcd has dropped what was before revision ",
-                                                         response.compact_revision()))
-                    : absl::UnavailableError(
-                          absl::StrCat("etcd ended the watch: ", response.cancel_reason()));
+      status_ =
+          response.compact_revision() != 0
+              ? absl::OutOfRangeError(absl::StrCat("etcd has dropped what was before revision ",
+                                                   response.compact_revision()))
+              : absl::UnavailableError(
+                    absl::StrCat("etcd ended the watch: ", response.cancel_reason()));
       context_.TryCancel();
       return;
     }
@@ -166,8 +167,8 @@ class Client : public EtcdClient {
     for (const std::string& url : endpoints) {
       const size_t slashes = url.find("://");
       const bool tls = url.substr(0, slashes) == "https";
-      auto channel = MakeChannel(url.substr(slashes + 3), tls ? credentials : Credentials(), "",
-                                 kKeepalive);
+      auto channel =
+          MakeChannel(url.substr(slashes + 3), tls ? credentials : Credentials(), "", kKeepalive);
       endpoints_.push_back({url, pb::KV::NewStub(channel), pb::Lease::NewStub(channel),
                             pb::Watch::NewStub(channel)});
     }
@@ -222,17 +223,17 @@ class Client : public EtcdClient {
     put->set_value(value);
     put->set_lease(lease);
     request.add_failure()->mutable_request_range()->set_key(key);
-    Call<pb::TxnResponse>(
-        request, current().kv->async(), &Keys::Txn,
-        [done = std::move(done)](const absl::StatusOr<pb::TxnResponse>& answer) {
-          if (!answer.ok()) return done(answer.status());
-          EtcdPut result{answer->succeeded(), {}};
-          if (!result.done && answer->responses_size() == 1) {
-            const pb::RangeResponse& range = answer->responses(0).response_range();
-            if (range.kvs_size() == 1) result.holder = ToKey(range.kvs(0));
-          }
-          done(std::move(result));
-        });
+    Call<pb::TxnResponse>(request, current().kv->async(), &Keys::Txn,
+                          [done = std::move(done)](const absl::StatusOr<pb::TxnResponse>& answer) {
+                            if (!answer.ok()) return done(answer.status());
+                            EtcdPut result{answer->succeeded(), {}};
+                            if (!result.done && answer->responses_size() == 1) {
+                              const pb::RangeResponse& range =
+                                  answer->responses(0).response_range();
+                              if (range.kvs_size() == 1) result.holder = ToKey(range.kvs(0));
+                            }
+                            done(std::move(result));
+                          });
   }
 
   void List(const std::string& prefix, Done<EtcdListing> done) override {
@@ -257,8 +258,8 @@ class Client : public EtcdClient {
       Note(why);
       ended(why);
     };
-    watch_ = WatchStream::Start(tracker_, current().watch.get(), prefix, revision,
-                                std::move(events));
+    watch_ =
+        WatchStream::Start(tracker_, current().watch.get(), prefix, revision, std::move(events));
   }
 
   const std::string& endpoint() const override { return endpoints_[current_].url; }

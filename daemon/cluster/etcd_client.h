@@ -1,6 +1,6 @@
 // The calls to etcd that the membership needs, without gRPC's headers. On the event loop's thread;
-// none blocks. Its endpoints are asked in turn: a call that finds its endpoint unreachable fails, and
-// the next call goes to the next one.
+// none blocks. Its endpoints are asked in turn: a call that finds its endpoint unreachable fails,
+// and the next call goes to the next one.
 #pragma once
 
 #include <chrono>

@@ -109,7 +109,7 @@ void EtcdMembership::List() {
   if (std::exchange(listing_, true)) return;
   client_->List(prefix_, [this](const absl::StatusOr<EtcdListing>& listing) {
     listing_ = false;
-    if (!registered_) return;
+    if (!registered_ || stopped_) return;
     if (!listing.ok()) return Fail(listing.status(), &EtcdMembership::List);
     OnListing(*listing);
     if (registered_ && !watching_) Watch();
@@ -164,6 +164,7 @@ void EtcdMembership::OnWatchEnded(const absl::Status& why) {
 
 // The view from the records; and is ours still there?
 void EtcdMembership::Update() {
+  if (stopped_) return;
   const auto own = records_.find(own_key());
   if (own == records_.end()) return Lost("its record is gone from etcd: its lease has run out");
   if (own->second.value != Record()) return Lost("its record in etcd is another daemon's");
@@ -211,8 +212,8 @@ void EtcdMembership::Lost(std::string_view why) {
   records_.clear();
   loop_->Cancel(std::exchange(keep_alive_, 0));
   loop_->Cancel(std::exchange(retry_, 0));
-  SetStatus(absl::UnavailableError(absl::StrCat("node '", self_.name, "': ",
-                                                absl::string_view(why.data(), why.size()))));
+  SetStatus(absl::UnavailableError(
+      absl::StrCat("node '", self_.name, "': ", absl::string_view(why.data(), why.size()))));
   self_.incarnation = events_.renew(why);
   Grant();
 }
@@ -221,9 +222,8 @@ void EtcdMembership::Fail(const absl::Status& why, Step retry) {
   if (stopped_) return;
   SetStatus(why.code() == absl::StatusCode::kAlreadyExists
                 ? why
-                : absl::UnavailableError(absl::StrCat(
-                      "the members cannot be known: etcd at ", client_->endpoint(), ": ",
-                      why.message())));
+                : absl::UnavailableError(absl::StrCat("the members cannot be known: etcd at ",
+                                                      client_->endpoint(), ": ", why.message())));
   delay_ns_ = std::clamp(2 * delay_ns_, kRetryMinNs, kRetryMaxNs);
   loop_->Cancel(retry_);
   retry_ = loop_->At(NowNs() + delay_ns_, [this, retry] {

@@ -2,9 +2,9 @@
 //
 //   /shunt/CLUSTER/members/NODE = "shunt1 ADDRESS INCARNATION VERSION"
 //
-//   grant a lease ──► write the record, if nobody alive has the name ──► list ──► watch from there on
-//   lease lost, record gone: another incarnation, from the start
-//   watch compacted: list again; watch ended otherwise: watch again from the last revision seen
+//   grant a lease ──► write the record, if nobody alive has the name ──► list ──► watch from there
+//   on lease lost, record gone: another incarnation, from the start watch compacted: list again;
+//   watch ended otherwise: watch again from the last revision seen
 #pragma once
 
 #include <chrono>
@@ -68,9 +68,9 @@ class EtcdMembership : public Membership {
   bool registered_ = false;
   bool listing_ = false;
   bool watching_ = false;
-  int64_t revision_ = 0;                      // up to which the records are known
-  std::map<std::string, EtcdKey> records_;    // by key
-  int64_t delay_ns_ = 0;                      // before the next try
+  int64_t revision_ = 0;                    // up to which the records are known
+  std::map<std::string, EtcdKey> records_;  // by key
+  int64_t delay_ns_ = 0;                    // before the next try
   daemon::EventLoop::TimerId retry_ = 0;
   daemon::EventLoop::TimerId keep_alive_ = 0;
   bool alive_ok_ = true;

@@ -77,8 +77,10 @@ void Joiner::Try(Entry& join) {
     return Trouble(join, status);
   }
   const std::string hint = std::exchange(join.hint, "");
+  const MemberInfo* const own = Coordinator(key);
   const MemberInfo* member = hint.empty() ? nullptr : FindMember(membership_->view(), hint);
-  if (member == nullptr) member = Coordinator(key);
+  // A node with an old view may send us to ourselves: a coordinator goes by its own view only.
+  if (member == nullptr || peers_->IsSelf(*member)) member = own;
   if (member == nullptr) {
     return Trouble(join, absl::UnavailableError(absl::StrCat("none of the members can be reached: ",
                                                              MemberList(membership_->view()))));

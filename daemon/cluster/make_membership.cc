@@ -15,9 +15,9 @@ std::unique_ptr<Membership> MakeMembership(const ClusterConfig& config, const Se
           tracker->loop(), MakeEtcdClient(tracker, config.etcd_endpoints, credentials), config.name,
           config.etcd_lease, self.version);
     case MembershipKind::kDns:
-      return std::make_unique<DnsMembership>(
-          tracker->loop(), MakeDnsResolver(tracker->loop(), config.dns_server), config.dns_name,
-          DnsPort(config), config.dns_refresh);
+      return std::make_unique<DnsMembership>(tracker->loop(),
+                                             MakeDnsResolver(tracker->loop(), config.dns_server),
+                                             config.dns_name, DnsPort(config), config.dns_refresh);
     case MembershipKind::kStatic:
       break;
   }

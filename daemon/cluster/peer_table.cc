@@ -307,7 +307,8 @@ void PeerTable::Lose(Peer& peer, std::string_view why) {
 }
 
 void PeerTable::Fail(Peer& peer, State state, const absl::Status& why) {
-  if (peer.state != state && peer.why.code() != why.code()) LogWarn("peer is not usable", {{"why", std::string(why.message())}});
+  if (peer.state != state && peer.why.code() != why.code())
+    LogWarn("peer is not usable", {{"why", std::string(why.message())}});
   peer.state = state;
   peer.why = why;
   Tell(peer, why);

@@ -33,8 +33,8 @@ class Dns {
         std::vector<std::string>{binary_, "--keep-in-foreground", "--no-resolv", "--no-hosts",
                                  absl::StrCat("--addn-hosts=", dir_ / "hosts"),
                                  absl::StrCat("--port=", port_), "--listen-address=127.0.0.1",
-                                 "--bind-interfaces", "--conf-file=/dev/null", "--pid-file=",
-                                 "--user=root", "--no-negcache", "--local=/test/"},
+                                 "--bind-interfaces", "--conf-file=/dev/null",
+                                 "--pid-file=", "--user=root", "--no-negcache", "--local=/test/"},
         dir_ / "log");
   }
   void Kill() { program_.reset(); }
@@ -50,13 +50,14 @@ class Dns {
 // Nodes listen on different addresses of 127.0.0.0/8 and one port, as pods do.
 std::unique_ptr<Node> Start(const std::string& name, const std::string& host, uint16_t port,
                             const Dns& dns) {
-  return std::make_unique<Node>(name, 0, std::vector<std::string>(), [&](Cluster::Options* options) {
-    options->config.listen = absl::StrCat(host, ":", port);
-    options->config.membership = MembershipKind::kDns;
-    options->config.dns_name = "shunt.test";
-    options->config.dns_server = dns.server();
-    options->config.dns_refresh = 1s;
-  });
+  return std::make_unique<Node>(name, 0, std::vector<std::string>(),
+                                [&](Cluster::Options* options) {
+                                  options->config.listen = absl::StrCat(host, ":", port);
+                                  options->config.membership = MembershipKind::kDns;
+                                  options->config.dns_name = "shunt.test";
+                                  options->config.dns_server = dns.server();
+                                  options->config.dns_refresh = 1s;
+                                });
 }
 
 bool Meets(Node& one, Node& other, const std::string& name) {

@@ -31,8 +31,8 @@ class Etcd {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    const auto channel = grpc::CreateCustomChannel(
-        Loopback(port()), grpc::InsecureChannelCredentials(), arguments);
+    const auto channel =
+        grpc::CreateCustomChannel(Loopback(port()), grpc::InsecureChannelCredentials(), arguments);
     kv_ = pb::KV::NewStub(channel);
     lease_ = pb::Lease::NewStub(channel);
   }
@@ -119,10 +119,11 @@ class Etcd {
 };
 
 std::unique_ptr<Node> Start(const std::string& name, const std::string& url) {
-  return std::make_unique<Node>(name, 0, std::vector<std::string>(), [&](Cluster::Options* options) {
-    options->config.membership = MembershipKind::kEtcd;
-    options->config.etcd_endpoints = {url};
-  });
+  return std::make_unique<Node>(name, 0, std::vector<std::string>(),
+                                [&](Cluster::Options* options) {
+                                  options->config.membership = MembershipKind::kEtcd;
+                                  options->config.etcd_endpoints = {url};
+                                });
 }
 
 bool Meets(Node& one, Node& other, const std::string& name) {
@@ -229,8 +230,8 @@ TEST_CASE("etcd down at the start: joining says so, and works once it is there")
   REQUIRE(a->started().ToString() == "OK");
   const absl::Status status = a->Join("x", {0}, 1).Get().status();
   CHECK(status.code() == absl::StatusCode::kUnavailable);
-  CHECK(Contains(status, "communicator 'x' of job 'job': the members cannot be known: etcd at " +
-                             etcd.url()));
+  CHECK(Contains(
+      status, "communicator 'x' of job 'job': the members cannot be known: etcd at " + etcd.url()));
   etcd.Start();
   REQUIRE(Eventually([&] { return (*a)->GetView().membership.ok(); }));
   CHECK(a->Join("x", {0}, 1).Get().status().ToString() == "OK");
@@ -256,7 +257,8 @@ TEST_CASE("etcd down later: peers stay, joining says so, and all goes on when it
   for (const std::string& line : a->log()) CHECK(line.find("lost") == std::string::npos);
 }
 
-TEST_CASE("a second daemon with a node's name waits, says why, and comes in when the first leaves") {
+TEST_CASE(
+    "a second daemon with a node's name waits, says why, and comes in when the first leaves") {
   Etcd etcd;
   etcd.Start();
   auto a = Start("a", etcd.url());
@@ -269,9 +271,8 @@ TEST_CASE("a second daemon with a node's name waits, says why, and comes in when
   CHECK(Contains(status, "node name 'b' is that of the daemon at " + address));
   CHECK(a->FindUp("b").control_address == address);
   b.reset();
-  REQUIRE(Eventually([&] {
-    return a->FindUp("b").incarnation == (*second)->GetView().self.incarnation;
-  }));
+  REQUIRE(Eventually(
+      [&] { return a->FindUp("b").incarnation == (*second)->GetView().self.incarnation; }));
 }
 
 TEST_CASE("what a killed daemon left under a name does not keep the next one out") {

@@ -56,6 +56,22 @@ TEST_CASE("every key of the table can be set from a file and from a flag") {
       {"max_communicators_per_session", "7", "7"},
       {"max_regions_per_session", "7", "7"},
       {"spin_us", "-1", "-1"},
+      {"cluster.name", "\"prod\"", "prod"},
+      {"cluster.node", "\"a\"", "a"},
+      {"cluster.listen", "\"127.0.0.1:7071\"", "127.0.0.1:7071"},
+      {"cluster.advertise", "\"10.0.0.1:7071\"", "10.0.0.1:7071"},
+      {"cluster.data_listen", "\"127.0.0.1:0\"", "127.0.0.1:0"},
+      {"cluster.membership", "\"etcd\"", "etcd"},
+      {"cluster.members", "[\"a=h:1\", \"b=h:2\"]", "a=h:1,b=h:2"},
+      {"cluster.dns_name", "\"shunt.svc\"", "shunt.svc"},
+      {"cluster.dns_port", "7071", "7071"},
+      {"cluster.dns_server", "\"127.0.0.1:53\"", "127.0.0.1:53"},
+      {"cluster.dns_refresh", "\"2s\"", "2s"},
+      {"cluster.etcd_endpoints", "[\"http://h:2379\"]", "http://h:2379"},
+      {"cluster.etcd_lease", "\"5s\"", "5s"},
+      {"cluster.tls_cert", "\"/c\"", "/c"},
+      {"cluster.tls_key", "\"/k\"", "/k"},
+      {"cluster.tls_ca", "\"/a\"", "/a"},
   };
   CHECK(std::size(cases) == ConfigKeys().size());
   for (const auto& c : cases) {
@@ -73,6 +89,7 @@ TEST_CASE("every key of the table can be set from a file and from a flag") {
 TEST_CASE("the defaults that --help shows are those of a daemon without flags") {
   // Each key is set to something else first, so that a wrong default can't hide.
   for (const ConfigKey& key : ConfigKeys()) {
+    if (key.initial == nullptr) continue;
     INFO(key.name);
     Config shown;
     shown.socket = shown.log_level = shown.log_format = shown.worker_cpus = "x";
@@ -153,6 +170,27 @@ TEST_CASE("a later error leaves the line of the error, not of the first key") {
   const absl::Status status =
       ApplyToml("spin_us = 1\n\n# comment\nspin = 2\n", "etc/shuntd.toml", &config);
   CHECK(std::string(status.message()).starts_with("etc/shuntd.toml:4: unknown key \"spin\""));
+}
+
+TEST_CASE("the section of the cluster has its own keys, and errors with their lines") {
+  Config config;
+  REQUIRE(ApplyToml("[cluster]\nlisten = \"127.0.0.1:0\"\nmembers = [\"b=127.0.0.1:7\"]\n",
+                    "x.toml", &config)
+              .ok());
+  CHECK(config.cluster.listen == "127.0.0.1:0");
+  CHECK(config.cluster.members == std::vector<std::string>{"b=127.0.0.1:7"});
+  const auto error = [](const char* text) {
+    Config other;
+    return std::string(ApplyToml(text, "x.toml", &other).message());
+  };
+  CHECK(error("[cluster]\nlisten = 7") ==
+        "x.toml:2: cluster.listen is 7; expected HOST:PORT such as \"10.0.0.1:7071\"");
+  CHECK(error("[cluster]\n\nlistten = \"a:1\"") ==
+        "x.toml:3: unknown key \"cluster.listten\"; did you mean \"cluster.listen\"?");
+  CHECK(error("[socket]\nx = 1").starts_with("x.toml:1: socket is a table"));
+  CHECK(error("cluster = 1").starts_with("x.toml:1: unknown key \"cluster\""));
+  config.cluster.tls_cert = "x";
+  CHECK(CheckConfig(config).code() == absl::StatusCode::kInvalidArgument);
 }
 
 TEST_CASE("limits must be in order") {

@@ -373,8 +373,11 @@ class StartAndStop(unittest.TestCase):
         self.assertEqual(self.config(text), (0, ""))
         flags = self.run_shuntd("--help").stdout
         keys = [word[2:].replace("-", "_") for word in flags.split() if word.startswith("--")]
+        top, section = text.split("\n[cluster]\n")
         for key in set(keys) - {"help", "config", "check_config", "version"}:
-            self.assertIn(f"\n{key} = ", text)
+            # What has no default is there as a comment.
+            name = key.removeprefix("cluster_")
+            self.assertRegex("\n" + (top if name == key else section), f"\n(# )?{name} = ")
 
     def test_a_directory_for_a_configuration_is_an_error(self):
         result = self.run_shuntd("--config", "/")

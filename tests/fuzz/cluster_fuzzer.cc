@@ -1,0 +1,46 @@
+// What other daemons and etcd's records say: any bytes give something checked or an error.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "daemon/cluster/address.h"
+#include "daemon/cluster/messages.h"
+#include "daemon/cluster/view.h"
+#include "runtime/core/check.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace shunt::cluster;
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  MemberRecord record;
+  if (ParseRecord(text, &record)) SHUNT_CHECK(FormatRecord(record) == text);
+  if (const auto address = ParseAddress(text, /*port_zero=*/true); address.ok()) {
+    SHUNT_CHECK(ParseAddress(FormatAddress(*address), /*port_zero=*/true).ok());
+  }
+  CheckNodeName(text).IgnoreError();
+
+  // The same bytes as a coordinator's answer, and as a registration.
+  shunt::v1::RendezvousMap map;
+  if (map.ParseFromArray(data, static_cast<int>(size))) {
+    const auto read = FromProto(map, map.rank_nodes_size());
+    if (read.ok()) {
+      shunt::v1::RendezvousMap again;
+      ToProto(**read, &again);
+      SHUNT_CHECK(again.rank_nodes_size() == map.rank_nodes_size());
+      for (const MappedRank& rank : (*read)->ranks) {
+        SHUNT_CHECK(rank.node >= 0 && static_cast<size_t>(rank.node) < (*read)->nodes.size());
+      }
+    }
+  }
+  shunt::v1::RendezvousRequest request;
+  if (request.ParseFromArray(data, static_cast<int>(size))) {
+    RendezvousKey key;
+    Registration registration;
+    FromProto(request, &key, &registration);
+    RendezvousTable table(RendezvousTable::Limits(), [] { return uint64_t{1}; });
+    const auto answers = table.Register(1, key, registration);
+    SHUNT_CHECK(answers.size() == 1 || table.waiting() == 1);
+    table.Expire(registration.deadline_ns);
+    SHUNT_CHECK(table.waiting() == 0);
+  }
+  return 0;
+}
