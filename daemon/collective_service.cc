@@ -247,7 +247,8 @@ void Services::OnSubmission(const SessionPtr& session, const ring::Submission& s
     case ring::Opcode::kKick: {
       const absl::StatusOr<Membership> membership =
           session->FindMembership(submission.communicator_id);
-      if (membership.ok()) membership->communicator->Kick(submission.channel);
+      if (membership.ok())
+        membership->communicator->Kick(submission.channel, submission.deadline_ns);
       return;
     }
   }

@@ -16,6 +16,7 @@ namespace {
 constexpr uint64_t kLongBytes = 256 << 10;
 // Bounds the descriptors that a client can make the daemon keep.
 constexpr int kWatchesMax = 256;
+constexpr std::chrono::seconds kCallStatusTimeout(1);
 
 // Regions that the operation at hand has resolved: their mappings stay while it runs, also if their
 // owner dies meanwhile. One for each thread; Serve and PostFor never nest.
@@ -81,6 +82,8 @@ void Communicator::Span(NodeEngine* engine, uint64_t wire_id, exchange::NodeMap 
                         std::vector<NodeKey> nodes) {
   engine_ = engine;
   wire_id_ = wire_id;
+  nodes_ = nodes;
+  node_ = node;
   engine->Open({wire_id, std::move(map), node, std::move(nodes),
                 [weak = weak_from_this()](const NodeFailure& failure) {
                   if (const auto self = weak.lock()) self->FailSpanning(failure);
@@ -127,6 +130,10 @@ bool Communicator::MemberGone(int rank, bool died) {
   ++gone_;
   // Atomics on the board only: a worker may be serving it meanwhile.
   server_.RankGone(rank, died);
+  if (died && engine_ != nullptr) {
+    engine_->Tell(wire_id_, {board::FailureReason::kRankDied,
+                             std::string(server_.OutcomeOfFailed().message())});
+  }
   for (auto& [channel, queue] : queues_) {
     for (auto it = queue.pending.begin(); it != queue.pending.end();) {
       Served mine;
@@ -157,6 +164,10 @@ bool Communicator::MemberGone(int rank, bool died) {
 
 void Communicator::Abort(int rank, std::string_view reason) {
   server_.Abort(rank, reason);
+  if (engine_ != nullptr) {
+    engine_->Tell(wire_id_, {board::FailureReason::kAborted,
+                             std::string(server_.OutcomeOfFailed().message())});
+  }
   std::lock_guard lock(mutex_);
   LogFailureLocked();
   ScheduleAllLocked();
@@ -187,6 +198,73 @@ bool Communicator::TakesPart(int rank, uint32_t channel) const {
          (pair.destination_here && pair.destination == number);
 }
 
+std::vector<cluster::RankCall> Communicator::RankCalls() const {
+  std::vector<cluster::RankCall> calls;
+  for (int rank = 0; rank < board_.ranks(); ++rank) {
+    calls.push_back({numbers_[rank], board_.row(rank).pid.load(std::memory_order_relaxed),
+                     server_.LastCall(rank)});
+  }
+  return calls;
+}
+
+void Communicator::AskWhoIsMissing(uint32_t channel, uint64_t seq) {
+  // The others count the calls of this communicator alike: who is at another one is late.
+  const std::string mine = server_.LastCall(board_.RankOf(channel, 0));
+  struct Inquiry {
+    size_t open = 0;
+    std::string missing;
+  };
+  auto inquiry = std::make_shared<Inquiry>();
+  inquiry->open = nodes_.size() - 1;
+  for (int node = 0; node < static_cast<int>(nodes_.size()); ++node) {
+    if (node == node_) continue;
+    host_->cluster->CallStatus(
+        nodes_[node].name, wire_id_, kCallStatusTimeout,
+        [self = shared_from_this(), inquiry, channel, seq, mine,
+         name = nodes_[node].name](const absl::StatusOr<std::vector<cluster::RankCall>>& calls) {
+          const auto add = [&](const std::string& text) {
+            absl::StrAppend(&inquiry->missing, inquiry->missing.empty() ? "" : ", ", text);
+          };
+          if (!calls.ok()) {
+            add(absl::StrCat("node ", name, ", whose daemon gives no answer (",
+                             calls.status().message(), ")"));
+          } else {
+            for (const cluster::RankCall& call : *calls) {
+              if (call.last_call == mine) continue;
+              add(absl::StrCat(
+                  "rank ", call.rank, " (pid ", call.pid, ") on node ", name,
+                  call.last_call.empty() ? ", which never called" : ", whose last call was ",
+                  call.last_call));
+            }
+          }
+          if (--inquiry->open == 0) self->FailAbsent(channel, seq, inquiry->missing);
+        });
+  }
+}
+
+void Communicator::FailAbsent(uint32_t channel, uint64_t seq, const std::string& missing) {
+  std::string words;
+  {
+    std::lock_guard lock(mutex_);
+    const SpanningChannel& state = spanning_[channel];
+    if (!state.busy || state.next != seq) return;  // it has ended meanwhile
+    words = state.words;
+  }
+  const std::string text =
+      absl::StrCat(words, " on communicator '", key_.name, "' and waited until its deadline",
+                   missing.empty() ? ": all ranks called, but it did not end" : " for ", missing);
+  board::RecordFailure(board_, board::FailureReason::kAbsent, -1, text);
+  engine_->Tell(wire_id_, {board::FailureReason::kAbsent, text});
+  std::lock_guard lock(mutex_);
+  LogFailureLocked();
+  ScheduleAllLocked();
+}
+
+NodeFailure Communicator::FailureSeen() const {
+  const absl::Status status = server_.OutcomeOfFailed();
+  return {board::ReasonOf(status.code()), std::string(status.message())};
+}
+
 void Communicator::FailSpanning(const NodeFailure& failure) {
   board::RecordFailure(board_, failure.reason, -1, failure.text);
   std::lock_guard lock(mutex_);
@@ -202,6 +280,15 @@ void Communicator::RunSpanning(uint32_t channel) {
   ChannelQueue& queue = queues_[channel];
   do {
     queue.again = false;
+    if (server_.failed() && !queue.pending.empty()) {
+      std::map<uint64_t, Served> pending = std::move(queue.pending);
+      queue.pending.clear();
+      lock.unlock();
+      const absl::Status outcome = server_.OutcomeOfFailed();
+      for (auto& [seq, served] : pending) Complete(channel, seq, std::move(served), outcome);
+      lock.lock();
+      continue;
+    }
     SpanningChannel& state = spanning_[channel];
     if (state.busy) break;
     const uint64_t seq = state.next;
@@ -216,8 +303,7 @@ void Communicator::RunSpanning(uint32_t channel) {
     if (service == board::Service::kFailed) {
       // The other nodes hear what this one's ranks have found.
       LogFailureLocked();
-      engine_->Tell(wire_id_, {board::FailureReason::kAborted,
-                               std::string(server_.OutcomeOfFailed().message())});
+      engine_->Tell(wire_id_, FailureSeen());
       ScheduleAllLocked();
       break;
     }
@@ -237,8 +323,9 @@ void Communicator::RunSpanning(uint32_t channel) {
     }
     call.tables.assign(gathered.tables.begin(), gathered.tables.end());
     call.pins = std::move(pins);
-    call.words = absl::StrCat(board::RankText(board_, board_.RankOf(channel, 0)), " called ",
-                              server_.LastCall(board_.RankOf(channel, 0)));
+    state.words = call.words =
+        absl::StrCat(board::RankText(board_, board_.RankOf(channel, 0)), " called ",
+                     server_.LastCall(board_.RankOf(channel, 0)));
     call.done = [self = shared_from_this(), channel, seq](const absl::Status& outcome) {
       self->Exchanged(channel, seq, outcome);
     };
@@ -292,15 +379,22 @@ void Communicator::AddLocked(uint32_t channel, uint64_t seq, Asker asker) {
   ScheduleLocked(channel, queue);
 }
 
-void Communicator::Kick(uint32_t channel) {
+void Communicator::Kick(uint32_t channel, int64_t deadline_ns) {
   std::lock_guard lock(mutex_);
   if (server_.failed()) {
     LogFailureLocked();
     ScheduleAllLocked();
+    if (engine_ != nullptr && !told_) {
+      told_ = true;
+      engine_->Tell(wire_id_, FailureSeen());
+    }
     return;
   }
   if (spans_nodes()) {
-    if (channel < board_.channel_count()) ScheduleLocked(channel, queues_[channel]);
+    if (channel >= board_.channel_count()) return;
+    spanning_[channel].deadline_ns = deadline_ns;
+    WatchDeadlineLocked(deadline_ns);
+    ScheduleLocked(channel, queues_[channel]);
     return;
   }
   const auto it = queues_.find(channel);
@@ -478,12 +572,20 @@ void Communicator::ExpireDue() {
     uint64_t seq;
     int rank;
   };
-  std::vector<Due> due;
+  std::vector<Due> due, asked;
   std::unique_lock lock(mutex_);
   timer_ns_ = kNeverNs;
   timer_ = 0;
   const int64_t now = NowNs();
   int64_t next = kNeverNs;
+  for (auto& [channel, state] : spanning_) {
+    if (state.deadline_ns > now) {
+      next = std::min(next, state.deadline_ns);
+    } else if (state.busy) {
+      asked.push_back({channel, state.next, 0});
+      state.deadline_ns = kNeverNs;
+    }
+  }
   for (const auto& [channel, queue] : queues_) {
     for (const auto& [seq, served] : queue.pending) {
       for (const Asker& asker : served.askers) {
@@ -496,10 +598,16 @@ void Communicator::ExpireDue() {
     }
   }
   WatchDeadlineLocked(next);
-  if (due.empty()) return;
   lock.unlock();
+  for (const Due& d : asked) AskWhoIsMissing(d.channel, d.seq);
+  if (due.empty()) return;
   std::vector<Asker> stuck;
   for (const Due& d : due) {
+    // Where it waits for other nodes, they are asked first.
+    if (std::any_of(asked.begin(), asked.end(),
+                    [&](const Due& a) { return a.channel == d.channel && a.seq == d.seq; })) {
+      continue;
+    }
     PinScope pins;
     if (server_.Expire(d.channel, d.seq, d.rank) != board::Service::kPending) continue;
     // Whatever the board says, which any member may write: who asked is not left waiting.

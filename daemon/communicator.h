@@ -14,16 +14,13 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/cluster/cluster.h"
 #include "daemon/event_loop.h"
 #include "daemon/node_engine.h"
 #include "daemon/session.h"
 #include "runtime/board/server.h"
 #include "runtime/core/fd.h"
 #include "runtime/memory/region_table.h"
-
-namespace shunt::cluster {
-class Cluster;
-}
 
 namespace shunt::daemon {
 
@@ -114,7 +111,10 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   void Serve(int rank, std::shared_ptr<Session> session, uint64_t ring_token, uint32_t channel,
              uint64_t seq, int64_t deadline_ns);
   // News of an operation on the channel; of all of them, if the communicator has failed.
-  void Kick(uint32_t channel);
+  // `deadline_ns`: of the call that came last, where the communicator spans nodes.
+  void Kick(uint32_t channel, int64_t deadline_ns);
+  // What this node's ranks called last.
+  std::vector<cluster::RankCall> RankCalls() const;
   // Signals `eventfd` (CheckEventFd passed) when (channel, seq) has ended for `rank`; at once if
   // the daemon knows of no such operation.
   absl::Status Watch(int rank, std::shared_ptr<Session> session, uint32_t channel, uint64_t seq,
@@ -163,6 +163,11 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   void RunSpanning(uint32_t channel);
   void Exchanged(uint32_t channel, uint64_t seq, const absl::Status& outcome);
   void FailSpanning(const NodeFailure& failure);
+  // The deadline of an exchange has passed: asks the other nodes which of their ranks have not
+  // called.
+  void AskWhoIsMissing(uint32_t channel, uint64_t seq);
+  void FailAbsent(uint32_t channel, uint64_t seq, const std::string& missing);
+  NodeFailure FailureSeen() const;
 
   std::byte* Resolve(int rank, uint64_t region, uint64_t offset, uint64_t bytes) override;
   void AddLocked(uint32_t channel, uint64_t seq, Asker asker);
@@ -198,10 +203,15 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
 
   NodeEngine* engine_ = nullptr;
   uint64_t wire_id_ = 0;
+  bool told_ = false;  // the other nodes, what this one's ranks found
   struct SpanningChannel {
     uint64_t next = 1;
     bool busy = false;
+    std::string words;  // of the call in the works
+    int64_t deadline_ns = kNeverNs;
   };
+  std::vector<NodeKey> nodes_;
+  int node_ = 0;
   std::unordered_map<uint32_t, SpanningChannel> spanning_;
 };
 

@@ -498,6 +498,16 @@ size_t CommunicatorTable::size() const {
   return by_id_.size();
 }
 
+absl::StatusOr<std::vector<cluster::RankCall>> CommunicatorTable::CallStatus(
+    uint64_t wire_id) const {
+  for (const std::shared_ptr<Communicator>& communicator : List()) {
+    if (communicator->spans_nodes() && communicator->wire_id() == wire_id) {
+      return communicator->RankCalls();
+    }
+  }
+  return absl::NotFoundError("none of this node's ranks is in that communicator");
+}
+
 std::vector<CommunicatorView> CommunicatorTable::View() const {
   std::vector<CommunicatorView> views;
   std::lock_guard lock(mutex_);

@@ -82,6 +82,9 @@ class CommunicatorTable {
   void FailAll(std::string_view reason);
 
   std::vector<CommunicatorView> View() const;
+  // What this node's ranks called last; NOT_FOUND if there is no communicator of that number
+  // between the nodes.
+  absl::StatusOr<std::vector<cluster::RankCall>> CallStatus(uint64_t wire_id) const;
   std::vector<std::shared_ptr<Communicator>> List() const;
   size_t size() const;
 

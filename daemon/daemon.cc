@@ -234,6 +234,7 @@ class DaemonImpl : public Daemon {
       LogWarn("node's daemon lost", {{"node", peer.name}, {"why", std::string(why)}});
       engine_->Forget({peer.name, peer.incarnation});
     };
+    events.call_status = [this](uint64_t wire_id) { return communicators_->CallStatus(wire_id); };
     operations_.node = cluster::NodeName(config);
     SHUNT_ASSIGN_OR_RETURN(
         cluster_, cluster::Cluster::Start(std::move(options), std::move(events), loop_.get()));

@@ -24,6 +24,7 @@ constexpr size_t kPoolBytes = 256 << 20;
 constexpr uint64_t kSliceBytes = 256 << 10;
 constexpr uint32_t kSlicesMax = 4096;
 constexpr uint32_t kWindow = 4;
+constexpr int64_t kWordsWaitNs = 500'000'000;
 // Signatures of ended operations that are kept for messages that come late.
 constexpr size_t kHistory = 64;
 
@@ -249,6 +250,7 @@ void NodeEngine::Run() {
   int64_t idle_since = 0;
   while (!stop_) {
     RunMail();
+    RunOverdue();
     const size_t count = transport_->Poll(absl::MakeSpan(completions));
     for (size_t i = 0; i < count; ++i) OnCompletion(completions[i]);
     if (count != 0) {
@@ -259,13 +261,27 @@ void NodeEngine::Run() {
     if (idle_since == 0) idle_since = now;
     const bool spin = !running_.empty() && now - idle_since < options_.spin_ns;
     epoll_event events[2];
-    const int ready = ::epoll_wait(epoll_.get(), events, 2, spin ? 0 : -1);
+    int timeout_ms = spin ? 0 : -1;
+    if (!spin && !overdue_.empty()) {
+      timeout_ms =
+          static_cast<int>(std::max<int64_t>(0, overdue_.front().due_ns - now) / 1'000'000 + 1);
+    }
+    const int ready = ::epoll_wait(epoll_.get(), events, 2, timeout_ms);
     for (int i = 0; i < ready; ++i) {
       if (events[i].data.fd != wake_.get()) continue;
       uint64_t drained;
       (void)!::read(wake_.get(), &drained, sizeof(drained));
     }
     if (ready > 0) idle_since = 0;
+  }
+}
+
+void NodeEngine::RunOverdue() {
+  while (!overdue_.empty() && overdue_.front().due_ns <= NowNs()) {
+    const Overdue overdue = std::move(overdue_.front());
+    overdue_.pop_front();
+    const auto it = spans_.find(overdue.wire_id);
+    if (it != spans_.end()) FailSpan(*it->second, overdue.failure, true);
   }
 }
 
@@ -484,7 +500,10 @@ void NodeEngine::Settle(uint64_t number) {
   for (const exchange::Exchange* e : {r.data.get(), r.agreement.get()}) {
     if (e == nullptr || e->status().ok()) continue;
     const std::string text = absl::StrCat(r.call.words, ": ", e->status().message());
-    FailSpan(*r.span, {board::FailureReason::kStuck, text}, true);
+    if (overdue_.empty() || overdue_.back().wire_id != r.call.wire_id) {
+      overdue_.push_back(
+          {NowNs() + kWordsWaitNs, r.call.wire_id, {board::FailureReason::kRankDied, text}});
+    }
     return;
   }
   if (!r.data->done() || (r.agreement != nullptr && !r.agreement->done())) return;

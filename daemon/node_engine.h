@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -96,6 +97,8 @@ class NodeEngine {
   void OnStray(const transport::Completion& completion);
   void Settle(uint64_t number);
   void FailSpan(SpanState& span, const NodeFailure& failure, bool tell);
+  // What a peer's words have not explained in time.
+  void RunOverdue();
   void StartCall(Call call);
   transport::PeerId PeerIdOf(const NodeKey& node);
 
@@ -117,6 +120,14 @@ class NodeEngine {
   absl::flat_hash_map<uint64_t, std::unique_ptr<SpanState>> spans_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Running>> running_;  // by number
   uint64_t next_number_ = 1;
+  // A message failed because a peer has closed or lost the communicator: its words why are on their
+  // way.
+  struct Overdue {
+    int64_t due_ns;
+    uint64_t wire_id;
+    NodeFailure failure;
+  };
+  std::deque<Overdue> overdue_;
 };
 
 }  // namespace shunt::daemon

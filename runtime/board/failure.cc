@@ -36,6 +36,25 @@ absl::StatusCode CodeOf(uint32_t reason) {
   return absl::StatusCode::kInternal;
 }
 
+}  // namespace
+
+FailureReason ReasonOf(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kFailedPrecondition:
+      return FailureReason::kMismatch;
+    case absl::StatusCode::kDeadlineExceeded:
+      return FailureReason::kAbsent;
+    case absl::StatusCode::kAborted:
+      return FailureReason::kAborted;
+    case absl::StatusCode::kInvalidArgument:
+      return FailureReason::kBadMemory;
+    default:
+      return FailureReason::kRankDied;
+  }
+}
+
+namespace {
+
 std::string CallWords(uint32_t kind, uint32_t dtype, uint32_t redop, int root, int peer,
                       uint64_t seq, uint64_t count) {
   const auto k = static_cast<OpKind>(kind);

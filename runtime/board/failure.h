@@ -26,6 +26,8 @@ absl::Status FailureStatus(const Board& board);
 // The same for somebody who knows that it has failed: waits for the record, whose writer may be
 // about to write it.
 absl::Status AwaitFailure(const Board& board, int64_t patience_ns = kWriterPatienceNs);
+// A reason whose status has that code, for a failure that another node has found.
+FailureReason ReasonOf(absl::StatusCode code);
 // What a call gets that comes after the failure: its code and its words, so that whoever calls a
 // moment later handles it as those who waited.
 absl::Status DeadCommunicator(const Board& board, const absl::Status& failure);

@@ -169,6 +169,7 @@ Service Server::Serve(uint32_t id, uint64_t seq, bool work) {
     case Posted::kAll:
       break;
   }
+  if (board_.shape().spans_nodes()) return Service::kPending;  // Finish or Fail decides
   const PostBody first = ReadBody(channel.post(seq, 0));
   bool off_board = ArrivalScan::OffBoard(first);
   int differs = -1;
