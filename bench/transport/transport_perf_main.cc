@@ -2,9 +2,10 @@
 // 8-byte ping-pong. Sleeps between polls, as a daemon does; with SPIN in the environment it does
 // not.
 //
-//   shunt-transport-perf b ADDRESS PORT                 listens there; ends when the other has
-//   ended shunt-transport-perf a ADDRESS PORT [STREAMS [MESSAGES [BYTES]]]   connects, prints the
-//   results
+//   shunt-transport-perf b ADDRESS PORT [STREAMS [MESSAGES [BYTES]]]   listens there
+//   shunt-transport-perf a ADDRESS PORT [STREAMS [MESSAGES [BYTES]]]   connects, prints the results
+//
+// Both take the same numbers.
 #include <poll.h>
 
 #include <cstdio>
