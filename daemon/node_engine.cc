@@ -250,6 +250,7 @@ void NodeEngine::Run() {
   int64_t idle_since = 0;
   while (!stop_) {
     RunMail();
+    if (stop_) return;
     RunOverdue();
     const size_t count = transport_->Poll(absl::MakeSpan(completions));
     for (size_t i = 0; i < count; ++i) OnCompletion(completions[i]);
