@@ -392,8 +392,10 @@ void Communicator::Kick(uint32_t channel, int64_t deadline_ns) {
   }
   if (spans_nodes()) {
     if (channel >= board_.channel_count()) return;
-    spanning_[channel].deadline_ns = deadline_ns;
-    WatchDeadlineLocked(deadline_ns);
+    if (deadline_ns > 0) {  // 0: news that tells of no call
+      spanning_[channel].deadline_ns = deadline_ns;
+      WatchDeadlineLocked(deadline_ns);
+    }
     ScheduleLocked(channel, queues_[channel]);
     return;
   }
