@@ -1,0 +1,125 @@
+// Messages between daemons. One interface for all carriers (fake/, tcp/, ucx/), held to one
+// conformance suite.
+//
+//   sender                                   receiver
+//   PostSend(tag, data) ──┐              ┌── PostRecv(tag, buffer)        both name the message
+//                         │◄── grant ────┤                                large: the buffer is
+//                         granted ├─── data ────►│ into the granted buffer
+//   kSent ◄───────────────┘              └─► kReceived
+//
+// Payload moves only into memory that its receiver has granted: a large message into the buffer of
+// its receive, one of up to eager_bytes into one of the standing slots that the receiver granted
+// when it opened the communicator. What arrives unasked is a fixed-size header, and their number is
+// bounded for each communicator: none can starve another on the connection that they share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+
+namespace shunt::transport {
+
+// A peer daemon, numbered by the owner; never used again for another one.
+using PeerId = uint32_t;
+
+// Names one message. Sender and receiver compute the same tag from their plans; between two peers
+// no two messages have the same.
+struct Tag {
+  uint64_t communicator = 0;  // this epoch of it: no other epoch has the same number
+  uint64_t sequence = 0;      // of the operation on its channel
+  uint32_t channel = 0;       // 0: collectives; otherwise one ordered pair of ranks
+  uint32_t step = 0;          // which of the plan's messages from this sender to this receiver
+  uint32_t slice = 0;         // part of the operation
+  bool operator==(const Tag&) const = default;
+};
+
+// What the scheduler orders by; the numbers are those of the protocol.
+enum class Class : uint8_t { kLatency = 0, kBulk = 1, kBackground = 2 };
+
+// A digest of the call that a message belongs to (kind, type, reduction, count, root). Two ends
+// whose digests differ do not belong together.
+using Signature = uint64_t;
+
+struct Message {
+  PeerId peer = 0;
+  Tag tag;
+  Signature signature = 0;
+  Class service_class = Class::kBulk;
+};
+
+enum class Event : uint8_t {
+  kSent,      // the buffer is the caller's again; for an eager message: the receiver has taken it
+  kReceived,  // the buffer holds the whole message
+  kStray,  // a header came whose operation nothing was posted for, or whose signature differs from
+           // what was: told once for each (peer, communicator, channel, sequence, signature)
+  kNote,      // the peer sent a note (below)
+  kPeerUp,    // connected and authenticated
+  kPeerLost,  // its operations are over: each has had its completion with an error before this one
+};
+
+struct Completion {
+  Event event = Event::kSent;
+  absl::StatusCode code = absl::StatusCode::kOk;
+  PeerId peer = 0;
+  uint64_t token = 0;       // kSent, kReceived: as posted
+  Tag tag;                  // kStray; kNote: its communicator
+  Signature signature = 0;  // kStray
+  std::string text;         // kNote: its bytes; kPeerLost: why, in words
+};
+
+struct Limits {
+  size_t eager_bytes = 8 << 10;  // larger messages wait for a grant
+  uint32_t eager_slots = 16;     // a communicator and peer, standing
+  uint32_t headers_waiting_max =
+      1024;  // a communicator and peer: grants and notes that found nothing posted
+  size_t note_bytes_max = 1024;
+};
+
+// What the carriers count. Written by the polling thread only; others read when they like.
+struct PeerCounters {
+  uint64_t payload_bytes_sent = 0, payload_bytes_received = 0;
+  uint64_t messages_sent = 0, messages_received = 0;
+  uint64_t eager_sent = 0;
+  uint64_t credit_stalls = 0;  // a send had to wait for a slot or a grant when it was posted
+  uint64_t protocol_errors = 0;
+};
+
+// Not thread-safe: one thread owns a transport and is the only one to call it.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  // Gives each of `peers` standing slots for the communicator, and lets messages of it come and go.
+  // The same peers must open it too, in any order. FAILED_PRECONDITION if it is open already.
+  virtual absl::Status Open(uint64_t communicator, absl::Span<const PeerId> peers) = 0;
+  // Withdraws everything of a communicator. No buffer of it is touched after this has returned, and
+  // no completion of it will come.
+  virtual void Close(uint64_t communicator) = 0;
+
+  // Sends `data`, which stays unchanged until kSent. Never blocks; never fails at once: what is
+  // wrong (the peer is lost, the communicator is not open) comes as a completion.
+  virtual void PostSend(const Message& message, absl::Span<const std::byte> data,
+                        uint64_t token) = 0;
+  // Grants `buffer`, as long as the message, until kReceived. A message of another length ends both
+  // with INVALID_ARGUMENT.
+  virtual void PostRecv(const Message& message, absl::Span<std::byte> buffer, uint64_t token) = 0;
+  // A few bytes that nobody asked for, at most note_bytes_max: news of calls and failures. Notes of
+  // one communicator to one peer arrive in order. RESOURCE_EXHAUSTED beyond what the peer lets
+  // wait.
+  virtual absl::Status SendNote(PeerId peer, uint64_t communicator,
+                                absl::Span<const std::byte> note) = 0;
+
+  // Moves what can be moved and fills `out` with what has ended; its result is how many. Never
+  // blocks.
+  virtual size_t Poll(absl::Span<Completion> out) = 0;
+  // Readable when Poll may have something to do. Timers (heartbeats) are among its reasons.
+  virtual int fd() const = 0;
+
+  virtual PeerCounters counters(PeerId peer) const = 0;
+  virtual const Limits& limits() const = 0;
+};
+
+}  // namespace shunt::transport
