@@ -9,8 +9,13 @@
 //
 // Payload moves only into memory that its receiver has granted: a large message into the buffer of
 // its receive, one of up to eager_bytes into one of the standing slots that the receiver granted
-// when it opened the communicator. What arrives unasked is a fixed-size header, and their number is
-// bounded for each communicator: none can starve another on the connection that they share.
+// when it opened the communicator, or, while all of those are taken, into a buffer like a large
+// one. What arrives unasked is a fixed-size header, and their number is bounded for each
+// communicator: none can starve another on the connection that they share.
+//
+// A message is matched by its tag, its signature and its length. One that differs in the signature
+// is never matched: it is stray. Receives may be posted before or after the message comes, and
+// either side may post before the other has opened the communicator, or before the peer is up.
 #pragma once
 
 #include <cstddef>
@@ -51,12 +56,13 @@ struct Message {
 };
 
 enum class Event : uint8_t {
-  kSent,      // the buffer is the caller's again; for an eager message: the receiver has taken it
+  kSent,      // the buffer is the caller's again, and the message will arrive unless the peer is
+              // lost or closes first: Close doesn't take it back
   kReceived,  // the buffer holds the whole message
-  kStray,  // a header came whose operation nothing was posted for, or whose signature differs from
-           // what was: told once for each (peer, communicator, channel, sequence, signature)
-  kNote,      // the peer sent a note (below)
-  kPeerUp,    // connected and authenticated
+  kStray,   // a header came whose operation nothing was posted for, or whose signature differs from
+            // what was: told once for each (peer, communicator, channel, sequence, signature)
+  kNote,    // the peer sent a note (below)
+  kPeerUp,  // connected and authenticated
   kPeerLost,  // its operations are over: each has had its completion with an error before this one
 };
 
@@ -65,16 +71,18 @@ struct Completion {
   absl::StatusCode code = absl::StatusCode::kOk;
   PeerId peer = 0;
   uint64_t token = 0;       // kSent, kReceived: as posted
-  Tag tag;                  // kStray; kNote: its communicator
+  Tag tag = {};             // kSent, kReceived, kStray; kNote: its communicator
   Signature signature = 0;  // kStray
-  std::string text;         // kNote: its bytes; kPeerLost: why, in words
+  std::string text = {};    // kNote: its bytes; kPeerLost: why, in words
 };
 
 struct Limits {
   size_t eager_bytes = 8 << 10;  // larger messages wait for a grant
   uint32_t eager_slots = 16;     // a communicator and peer, standing
-  uint32_t headers_waiting_max =
-      1024;  // a communicator and peer: grants and notes that found nothing posted
+  // A communicator and peer: so many grants, announcements and notes may each wait at the receiver;
+  // the next receives and sends wait at home, in the order of posting. At most 65535. Two peers
+  // that post in different orders may get stuck beyond it.
+  uint32_t headers_waiting_max = 1024;
   size_t note_bytes_max = 1024;
 };
 
@@ -93,29 +101,36 @@ class Transport {
   virtual ~Transport() = default;
 
   // Gives each of `peers` standing slots for the communicator, and lets messages of it come and go.
-  // The same peers must open it too, in any order. FAILED_PRECONDITION if it is open already.
+  // The same peers must open it too, in any order; what is posted before waits. Peers that are lost
+  // are left out. FAILED_PRECONDITION if it is open already, NOT_FOUND for an unknown peer.
   virtual absl::Status Open(uint64_t communicator, absl::Span<const PeerId> peers) = 0;
-  // Withdraws everything of a communicator. No buffer of it is touched after this has returned, and
-  // no completion of it will come.
+  // Withdraws everything of a communicator that has not completed. No buffer of it is touched after
+  // this has returned, and no completion of it will come. What its peers still have posted towards
+  // this one ends there with ABORTED.
   virtual void Close(uint64_t communicator) = 0;
 
   // Sends `data`, which stays unchanged until kSent. Never blocks; never fails at once: what is
-  // wrong (the peer is lost, the communicator is not open) comes as a completion.
+  // wrong comes as a completion: UNAVAILABLE the peer is lost, NOT_FOUND it is unknown, ABORTED it
+  // has closed the communicator, FAILED_PRECONDITION the communicator is not open here,
+  // ALREADY_EXISTS the tag is in use, INVALID_ARGUMENT the receiver's length differs.
   virtual void PostSend(const Message& message, absl::Span<const std::byte> data,
                         uint64_t token) = 0;
-  // Grants `buffer`, as long as the message, until kReceived. A message of another length ends both
-  // with INVALID_ARGUMENT.
+  // Grants `buffer`, as long as the message, until kReceived. A message of another length ends it
+  // with INVALID_ARGUMENT, and its send too if that has not completed. Codes as above.
   virtual void PostRecv(const Message& message, absl::Span<std::byte> buffer, uint64_t token) = 0;
   // A few bytes that nobody asked for, at most note_bytes_max: news of calls and failures. Notes of
   // one communicator to one peer arrive in order. RESOURCE_EXHAUSTED beyond what the peer lets
-  // wait.
+  // wait: its owner has not polled them. A Close after it doesn't take it back once the peer has
+  // opened.
   virtual absl::Status SendNote(PeerId peer, uint64_t communicator,
                                 absl::Span<const std::byte> note) = 0;
 
   // Moves what can be moved and fills `out` with what has ended; its result is how many. Never
-  // blocks.
+  // blocks. What was posted leaves at the next Poll, so that many messages go in one system call.
   virtual size_t Poll(absl::Span<Completion> out) = 0;
-  // Readable when Poll may have something to do. Timers (heartbeats) are among its reasons.
+  // Readable when Poll may have something to do. Timers (heartbeats) are among its reasons. Before
+  // waiting for it, Poll until it returns 0: neither posts nor completions in hand make it
+  // readable.
   virtual int fd() const = 0;
 
   virtual PeerCounters counters(PeerId peer) const = 0;

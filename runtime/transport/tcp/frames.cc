@@ -1,0 +1,171 @@
+#include "runtime/transport/tcp/frames.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/transport/wire/bytes.h"
+#include "runtime/transport/wire/crc32c.h"
+
+namespace shunt::transport {
+namespace {
+
+// What is read before its header is known is copied once more: enough for a burst of small frames,
+// little of a large one.
+constexpr size_t kStagingBytes = 32 << 10;
+// A payload with more than this to come is read into place, and only the next header with it.
+constexpr size_t kDirectBytes = 8 << 10;
+constexpr int kFramesMax = 32;
+constexpr size_t kCrcAt = wire::kHeaderBytes - 4;
+
+}  // namespace
+
+FrameReader::FrameReader() : staging_(std::make_unique_for_overwrite<std::byte[]>(kStagingBytes)) {}
+
+absl::Status FrameReader::Read(ByteStream* bytes, Engine* engine, PeerState* peer, int stream,
+                               uint8_t version, size_t budget, bool* came) {
+  while (budget > 0) {
+    // All whole frames in the staging buffer have been taken.
+    std::memmove(staging_.get(), staging_.get() + begin_, end_ - begin_);
+    end_ -= begin_;
+    begin_ = 0;
+    const size_t left = Engine::Left(peer, stream);
+    std::byte* target = Engine::Target(peer, stream);
+    iovec parts[2];
+    int count = 0;
+    size_t direct = 0, wanted = 0;
+    if (left > kDirectBytes && target != nullptr) {
+      direct = left;
+      parts[count++] = {target, direct};
+      parts[count++] = {staging_.get(), wire::kHeaderBytes};
+      wanted = direct + wire::kHeaderBytes;
+    } else {
+      wanted = kStagingBytes - end_;
+      parts[count++] = {staging_.get() + end_, wanted};
+    }
+    auto read = bytes->Read(parts, count);
+    if (!read.ok()) return read.status();
+    if (*read == 0) return absl::OkStatus();
+    *came = true;
+    budget -= std::min(budget, *read);
+    const size_t placed = std::min(*read, direct);
+    if (placed > 0) {
+      absl::Status status = Land(engine, peer, stream, target, static_cast<uint32_t>(placed));
+      if (!status.ok()) return status;
+    }
+    end_ += *read - placed;
+    if (absl::Status status = Parse(engine, peer, stream, version); !status.ok()) return status;
+    if (*read < wanted) return absl::OkStatus();  // that was all
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FrameReader::Parse(Engine* engine, PeerState* peer, int stream, uint8_t version) {
+  while (begin_ < end_) {
+    const uint32_t left = Engine::Left(peer, stream);
+    if (left > 0) {
+      const auto here = static_cast<uint32_t>(std::min<size_t>(left, end_ - begin_));
+      const std::byte* at = staging_.get() + begin_;
+      if (std::byte* target = Engine::Target(peer, stream); target != nullptr) {
+        std::memcpy(target, at, here);
+      }
+      begin_ += here;
+      absl::Status status = Land(engine, peer, stream, at, here);
+      if (!status.ok()) return status;
+      continue;
+    }
+    if (end_ - begin_ < wire::kHeaderBytes) break;
+    const std::span<const std::byte, wire::kHeaderBytes> bytes(staging_.get() + begin_,
+                                                               wire::kHeaderBytes);
+    begin_ += wire::kHeaderBytes;
+    wire::Header header;
+    if (absl::Status status = wire::Decode(bytes, version, &header); !status.ok()) {
+      ++peer->counters.protocol_errors;
+      return status;
+    }
+    check_crc_ = (header.flags & wire::kFlagCrc) != 0;
+    if (check_crc_) {
+      crc_ = wire::Crc32c(0, bytes.first(kCrcAt));
+      crc_expected_ = header.crc;
+      if (header.payload_bytes == 0 && crc_ != crc_expected_) {
+        ++peer->counters.protocol_errors;
+        return absl::DataLossError(
+            absl::StrCat("frame: CRC32C is ", crc_, ", expected ", crc_expected_));
+      }
+    }
+    if (absl::Status status = engine->Arrive(peer, stream, header); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FrameReader::Land(Engine* engine, PeerState* peer, int stream, const std::byte* at,
+                               uint32_t bytes) {
+  if (check_crc_) {
+    crc_ = wire::Crc32c(crc_, {at, bytes});
+    if (bytes == Engine::Left(peer, stream) && crc_ != crc_expected_) {
+      ++peer->counters.protocol_errors;
+      return absl::DataLossError(
+          absl::StrCat("frame: CRC32C is ", crc_, ", expected ", crc_expected_));
+    }
+  }
+  return engine->Landed(peer, stream, bytes);
+}
+
+absl::Status FrameWriter::Write(ByteStream* bytes, Engine* engine, PeerState* peer, int stream,
+                                uint8_t version, bool crc, bool* blocked, bool* went) {
+  std::deque<OutFrame>& sending = Engine::sending(peer, stream);
+  for (;;) {
+    // A piece at a time, so that what matters more can overtake the rest; small ones together.
+    size_t pending = 0;
+    for (const OutFrame& frame : sending) pending += frame.header.payload_bytes;
+    while (static_cast<int>(sending.size()) < kFramesMax && pending < (128 << 10) &&
+           engine->Pull(peer, stream)) {
+      pending += sending.back().header.payload_bytes;
+    }
+    while (headers_.size() < sending.size()) {
+      OutFrame& frame = sending[headers_.size()];
+      if (crc) frame.header.flags |= wire::kFlagCrc;
+      headers_.emplace_back();
+      wire::Encode(frame.header, version, headers_.back());
+      if (!crc) continue;
+      uint32_t sum = wire::Crc32c(0, std::span(headers_.back()).first(kCrcAt));
+      sum = wire::Crc32c(sum, {frame.payload, frame.header.payload_bytes});
+      wire::Put(headers_.back().data() + kCrcAt, sum);
+    }
+    if (sending.empty()) return absl::OkStatus();
+
+    iovec parts[2 * kFramesMax];
+    int count = 0;
+    size_t wanted = 0;
+    size_t skip = written_;
+    const auto add = [&](const std::byte* at, size_t length) {
+      const size_t done = std::min(skip, length);
+      skip -= done;
+      if (length == done) return;
+      parts[count++] = {const_cast<std::byte*>(at) + done, length - done};
+      wanted += length - done;
+    };
+    for (size_t i = 0; i < sending.size(); ++i) {
+      add(headers_[i].data(), wire::kHeaderBytes);
+      add(sending[i].payload, sending[i].header.payload_bytes);
+    }
+    auto wrote = bytes->Write(parts, count);
+    if (!wrote.ok()) return wrote.status();
+    if (*wrote > 0) *went = true;
+    written_ += *wrote;
+    while (!sending.empty()) {
+      const size_t length = wire::kHeaderBytes + sending.front().header.payload_bytes;
+      if (written_ < length) break;
+      written_ -= length;
+      headers_.pop_front();
+      engine->Sent(peer, stream);
+    }
+    if (*wrote < wanted) {
+      *blocked = true;
+      return absl::OkStatus();
+    }
+  }
+}
+
+}  // namespace shunt::transport

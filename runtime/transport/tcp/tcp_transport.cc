@@ -1,0 +1,285 @@
+#include "runtime/transport/tcp/tcp_transport.h"
+
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/core/clock.h"
+#include "runtime/core/status.h"
+#include "runtime/transport/tcp/state.h"
+
+namespace shunt::transport {
+namespace {
+
+constexpr int kEventsMax = 64;
+// Read from one socket before the next has its turn.
+constexpr size_t kReadBudget = 2 << 20;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(const TcpOptions& options) {
+  std::unique_ptr<TcpTransport> transport(new TcpTransport(options));
+  SHUNT_RETURN_IF_ERROR(transport->Start());
+  return transport;
+}
+
+TcpTransport::TcpTransport(const TcpOptions& options)
+    : options_(options), engine_(options.engine) {}
+TcpTransport::~TcpTransport() = default;
+
+absl::Status TcpTransport::CheckOptions() const {
+  SHUNT_RETURN_IF_ERROR(wire::CheckName("cluster name", options_.cluster));
+  SHUNT_RETURN_IF_ERROR(wire::CheckName("node name", options_.name));
+  if (options_.streams < 1 || options_.streams > wire::kStreamsMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("streams: ", options_.streams, ", expected 1 to ", wire::kStreamsMax));
+  }
+  const Limits& limits = options_.engine.limits;
+  if (limits.eager_bytes > wire::kPayloadBytesMax ||
+      limits.note_bytes_max > wire::kPayloadBytesMax ||
+      options_.engine.piece_bytes > wire::kPayloadBytesMax || options_.engine.piece_bytes == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "eager, note and piece bytes: ", limits.eager_bytes, ", ", limits.note_bytes_max, " and ",
+        options_.engine.piece_bytes, ", expected at most ", wire::kPayloadBytesMax));
+  }
+  if (limits.eager_slots > UINT16_MAX || limits.headers_waiting_max > UINT16_MAX ||
+      limits.headers_waiting_max == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("slots and headers waiting: ", limits.eager_slots, " and ",
+                     limits.headers_waiting_max, ", expected at most ", UINT16_MAX));
+  }
+  if (options_.unauthenticated_max < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "unauthenticated connections: ", options_.unauthenticated_max, ", expected 1 or more"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TcpTransport::Start() {
+  SHUNT_RETURN_IF_ERROR(CheckOptions());
+  epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll_.valid()) return ErrnoStatus(errno, "making an epoll descriptor");
+  timer_ = UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  if (!timer_.valid()) return ErrnoStatus(errno, "making a timer");
+  SHUNT_ASSIGN_OR_RETURN(listener_, TcpListen(options_.listen_address, options_.listen_port));
+  port_ = LocalPort(listener_.get());
+  // Events name a socket; these two are named by our own members.
+  epoll_event event{.events = EPOLLIN, .data = {.ptr = &listener_}};
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), &event);
+  event.data.ptr = &timer_;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, timer_.get(), &event);
+  return absl::OkStatus();
+}
+
+absl::Status TcpTransport::AddPeer(const TcpPeer& info) {
+  SHUNT_RETURN_IF_ERROR(wire::CheckName("peer name", info.name));
+  if (info.name == options_.name) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("peer ", info.id, ": has this node's own name, ", info.name));
+  }
+  if (by_name_.contains(info.name)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("peer ", info.id, ": ", info.name, " is peer ", by_name_[info.name]));
+  }
+  PeerState* engine = engine_.AddPeer(info.id);
+  if (engine == nullptr) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("peer ", info.id, " (", info.name, "): the number is taken"));
+  }
+  auto owned = std::make_unique<Peer>();
+  Peer* peer = owned.get();
+  peer->info = info;
+  peer->engine = engine;
+  peer->added_ns = NowNs();
+  peers_[info.id] = std::move(owned);
+  by_name_[info.name] = info.id;
+  ArmTimer();
+  if (options_.name < info.name) {
+    absl::Status status = StartConnecting(peer);
+    if (!status.ok()) Lose(peer, status);
+    return absl::OkStatus();
+  }
+  // Those that came before.
+  std::vector<Socket*> waiting;
+  for (const auto& socket : strangers_) {
+    if (socket->state == Socket::State::kUnknown && socket->hello->from == info.name) {
+      waiting.push_back(socket.get());
+    }
+  }
+  for (Socket* socket : waiting) {
+    if (absl::Status status = Admit(socket); !status.ok()) Refuse(socket, status);
+  }
+  return absl::OkStatus();
+}
+
+void TcpTransport::RemovePeer(PeerId id) {
+  const auto found = peers_.find(id);
+  if (found == peers_.end()) return;
+  Lose(found->second.get(), absl::CancelledError("removed by its owner"));
+  engine_.RemovePeer(id);
+  peers_.erase(found);
+}
+
+size_t TcpTransport::Poll(absl::Span<Completion> out) {
+  engine_.FlushCredits();
+  WriteAll();
+  bool tick = false;
+  if (!engine_.has_completions()) {
+    epoll_event events[kEventsMax];
+    const int count = ::epoll_wait(epoll_.get(), events, kEventsMax, 0);
+    for (int i = 0; i < count; ++i) {
+      void* what = events[i].data.ptr;
+      if (what == &timer_) {
+        tick = true;
+      } else if (what == &listener_) {
+        Accept();
+      } else {
+        OnEvents(static_cast<Socket*>(what), events[i].events);
+      }
+    }
+    // Silence is judged after all that has come was read.
+    if (tick && count < kEventsMax) Tick();
+    WriteAll();
+  }
+  const size_t taken = engine_.Take(out);
+  if (taken == 0) {
+    engine_.FlushCredits();
+    WriteAll();
+  }
+  closed_.clear();
+  return taken;
+}
+
+void TcpTransport::OnEvents(Socket* socket, uint32_t events) {
+  if (socket->state == Socket::State::kClosed) return;  // earlier in this batch
+  if (socket->state != Socket::State::kOpen) return Handshake(socket, events);
+  if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0) ReadFrom(socket);
+  if (socket->state == Socket::State::kOpen && (events & EPOLLOUT) != 0) {
+    socket->blocked = false;
+    WriteTo(socket);
+  }
+}
+
+void TcpTransport::ReadFrom(Socket* socket) {
+  Peer* peer = socket->peer;
+  bool came = false;
+  const absl::Status status =
+      socket->reader->Read(socket->bytes.get(), &engine_, peer->engine, socket->stream,
+                           peer->version, kReadBudget, &came);
+  if (came) peer->came_ns = NowNs();
+  if (!status.ok()) Lose(peer, status);
+}
+
+void TcpTransport::WriteTo(Socket* socket) {
+  Peer* peer = socket->peer;
+  if (socket->blocked) return;
+  bool went = false;
+  const absl::Status status =
+      socket->writer.Write(socket->bytes.get(), &engine_, peer->engine, socket->stream,
+                           peer->version, options_.crc, &socket->blocked, &went);
+  if (went) peer->sent_ns = NowNs();
+  if (!status.ok()) return Lose(peer, status);
+  Watch(socket, socket->blocked ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+void TcpTransport::WriteAll() {
+  Engine::Work work;
+  while (engine_.NextWork(&work)) {
+    const auto found = peers_.find(work.peer->id);
+    if (found == peers_.end() || found->second->lost || !found->second->up) continue;
+    WriteTo(found->second->sockets[work.stream].get());
+  }
+}
+
+void TcpTransport::Watch(Socket* socket, uint32_t events) {
+  if (socket->watched == events) return;
+  epoll_event event{.events = events, .data = {.ptr = socket}};
+  const int operation = socket->watched.has_value() ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+  ::epoll_ctl(epoll_.get(), operation, socket->bytes->fd(), &event);
+  socket->watched = events;
+}
+
+void TcpTransport::Lose(Peer* peer, const absl::Status& why) {
+  if (peer->lost) return;
+  peer->lost = true;
+  by_name_.erase(peer->info.name);
+  std::string words = absl::StrCat("node ", peer->info.name);
+  for (auto& socket : peer->sockets) {
+    if (socket == nullptr) continue;
+    if (socket->stream == 0) absl::StrAppend(&words, " at ", socket->remote);
+    CloseSocket(socket.get());
+    closed_.push_back(std::move(socket));
+  }
+  peer->sockets.clear();
+  engine_.PeerLost(peer->engine,
+                   absl::Status(why.code(), absl::StrCat(words, ": ", why.message())));
+}
+
+void TcpTransport::CloseSocket(Socket* socket) {
+  socket->state = Socket::State::kClosed;
+  socket->bytes.reset();  // closing takes it out of epoll
+}
+
+void TcpTransport::ArmTimer() {
+  if (timer_armed_) return;
+  timer_armed_ = true;
+  const int64_t period_ns = std::max<int64_t>(
+      1'000'000, std::min({options_.heartbeat_ns, options_.lost_after_ns / 4,
+                           options_.handshake_timeout_ns / 4, options_.connect_timeout_ns / 4}));
+  itimerspec spec{};
+  spec.it_value.tv_sec = period_ns / 1'000'000'000;
+  spec.it_value.tv_nsec = period_ns % 1'000'000'000;
+  ::timerfd_settime(timer_.get(), 0, &spec, nullptr);
+}
+
+void TcpTransport::Tick() {
+  uint64_t count;
+  [[maybe_unused]] const ssize_t ignored = ::read(timer_.get(), &count, sizeof(count));
+  timer_armed_ = false;
+  now_ns_ = NowNs();
+  if (listener_paused_) {
+    listener_paused_ = false;
+    epoll_event event{.events = EPOLLIN, .data = {.ptr = &listener_}};
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), &event);
+  }
+  while (!strangers_.empty()) {  // the oldest first
+    Socket* socket = strangers_.front().get();
+    if (now_ns_ - socket->since_ns < options_.handshake_timeout_ns) break;
+    Refuse(socket, absl::DeadlineExceededError(
+                       socket->hello.has_value()
+                           ? absl::StrCat("hello: sender is ", socket->hello->from,
+                                          ", expected a node that is to be a peer")
+                           : absl::StrCat("has sent ", socket->hello_got, " bytes in ",
+                                          options_.handshake_timeout_ns / 1'000'000,
+                                          " ms, expected ", wire::kHelloBytes)));
+  }
+  bool any = !strangers_.empty();
+  for (const auto& [id, owned] : peers_) {
+    Peer* peer = owned.get();
+    if (peer->lost) continue;
+    any = true;
+    if (!peer->up) {
+      if (now_ns_ - peer->added_ns >= options_.connect_timeout_ns) {
+        Lose(peer, absl::DeadlineExceededError(
+                       absl::StrCat("not connected after ", options_.connect_timeout_ns / 1'000'000,
+                                    " ms, ", peer->ready, " of its streams are")));
+      }
+      continue;
+    }
+    if (now_ns_ - peer->came_ns >= options_.lost_after_ns) {
+      Lose(peer, absl::UnavailableError(absl::StrCat(
+                     "silent for ", (now_ns_ - peer->came_ns) / 1'000'000,
+                     " ms, expected a word every ", options_.heartbeat_ns / 1'000'000)));
+    } else if (now_ns_ - peer->sent_ns >= options_.heartbeat_ns && !peer->sockets[0]->blocked) {
+      engine_.Ping(peer->engine);
+    }
+  }
+  if (any) ArmTimer();
+}
+
+}  // namespace shunt::transport

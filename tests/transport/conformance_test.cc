@@ -1,0 +1,612 @@
+// What every carrier must do.
+#include <catch2/catch.hpp>
+#include <numeric>
+#include <random>
+#include <set>
+#include <tuple>
+
+#include "tests/transport/messages.h"
+#include "tests/transport/worlds.h"
+
+namespace shunt::transport::testing {
+namespace {
+
+constexpr size_t kSizes[] = {0, 1, 8, 8191, 8192, 8193, 70'000, (1 << 20) + 13};
+// Without printing megabytes.
+template <typename T>
+bool Same(const T& a, const T& b) {
+  return a == b;
+}
+constexpr auto kOk = absl::StatusCode::kOk;
+
+TEMPLATE_LIST_TEST_CASE("messages of any size arrive, whichever side posts first", "", Worlds) {
+  TestType world(2);
+  world.OpenAll(1);
+  const bool recv_first = GENERATE(true, false);
+  uint32_t slice = 0;
+  for (size_t bytes : kSizes) {
+    const Buffer sent = Pattern(bytes, bytes);
+    Buffer got(bytes);
+    if (recv_first) {
+      world.at(1).PostRecv(To(0, slice), absl::MakeSpan(got), slice);
+      world.Settle();
+      world.at(0).PostSend(To(1, slice), sent, slice);
+    } else {
+      world.at(0).PostSend(To(1, slice), sent, slice);
+      world.Settle();
+      world.at(1).PostRecv(To(0, slice), absl::MakeSpan(got), slice);
+    }
+    REQUIRE(world.Code(1, Event::kReceived, slice) == kOk);
+    REQUIRE(world.Code(0, Event::kSent, slice) == kOk);
+    REQUIRE(Same(got, sent));
+    ++slice;
+  }
+  const PeerCounters counters = world.at(0).counters(1);
+  CHECK(counters.messages_sent == std::size(kSizes));
+  CHECK(counters.payload_bytes_sent ==
+        std::accumulate(std::begin(kSizes), std::end(kSizes), size_t{0}));
+  CHECK(world.at(1).counters(0).messages_received == std::size(kSizes));
+}
+
+TEMPLATE_LIST_TEST_CASE("what is posted before the other side opens, or is up, waits", "", Worlds) {
+  TestType world(2);
+  world.Open(0, 1);
+  const Buffer small = Pattern(10, 1), large = Pattern(100'000, 2);
+  Buffer got_small(10), got_large(100'000), back(50'000);
+  world.at(0).PostSend(To(1, 0), small, 0);
+  world.at(0).PostSend(To(1, 1), large, 1);
+  world.at(0).PostRecv(To(1, 2), absl::MakeSpan(back), 2);
+  REQUIRE(world.at(0).SendNote(1, 1, AsBytes("early")).ok());
+  world.Settle();
+  CHECK(world.Count(0, Event::kSent) == 0);
+  CHECK(world.Count(1, Event::kNote) == 0);
+  world.Open(1, 1);
+  world.at(1).PostRecv(To(0, 0), absl::MakeSpan(got_small), 0);
+  world.at(1).PostRecv(To(0, 1), absl::MakeSpan(got_large), 1);
+  world.at(1).PostSend(To(0, 2), absl::MakeConstSpan(got_large).subspan(0, 50'000), 2);
+  REQUIRE(world.Code(1, Event::kReceived, 0) == kOk);
+  REQUIRE(world.Code(1, Event::kReceived, 1) == kOk);
+  REQUIRE(world.Code(0, Event::kReceived, 2) == kOk);
+  REQUIRE(world.WaitCount(1, Event::kNote, 1));
+  CHECK(Same(got_small, small));
+  CHECK(Same(got_large, large));
+}
+
+TEMPLATE_LIST_TEST_CASE("many tags posted in different orders are matched by tag", "", Worlds) {
+  TestType world(3);
+  world.OpenAll(1);
+  constexpr int kMessages = 300;
+  std::vector<Buffer> sent(kMessages), got(kMessages);
+  std::vector<int> sends(kMessages), recvs(kMessages);
+  std::iota(sends.begin(), sends.end(), 0);
+  recvs = sends;
+  std::mt19937 random(3);
+  std::shuffle(sends.begin(), sends.end(), random);
+  std::shuffle(recvs.begin(), recvs.end(), random);
+  const auto message = [](PeerId peer, int i) {
+    Message m = To(peer, static_cast<uint32_t>(i % 5));
+    m.tag.sequence = static_cast<uint64_t>(i / 50);
+    m.tag.channel = static_cast<uint32_t>(i / 5 % 2);
+    m.tag.step = static_cast<uint32_t>(i / 10 % 5);
+    m.service_class = static_cast<Class>(i % 3);
+    return m;
+  };
+  for (int i = 0; i < kMessages; ++i) {
+    const size_t bytes = i % 3 == 0 ? 20'000 + i : static_cast<size_t>(i) * 7;
+    sent[i] = Pattern(bytes, i);
+    got[i].resize(bytes);
+  }
+  for (int i = 0; i < kMessages; ++i) {
+    const int s = sends[i], r = recvs[i];
+    world.at(s % 2).PostSend(message(2, s), sent[s], s);
+    world.at(2).PostRecv(message(r % 2, r), absl::MakeSpan(got[r]), r);
+  }
+  REQUIRE(world.WaitCount(2, Event::kReceived, kMessages));
+  REQUIRE(world.WaitCount(0, Event::kSent, kMessages / 2));
+  REQUIRE(world.WaitCount(1, Event::kSent, kMessages / 2));
+  CHECK(Same(got, sent));
+  for (int i = 0; i < kMessages; ++i) CHECK(world.Code(2, Event::kReceived, i) == kOk);
+}
+
+TEMPLATE_LIST_TEST_CASE("floods in both directions don't deadlock", "", Worlds) {
+  TestType world(2);
+  world.OpenAll(1);
+  constexpr int kMessages = 40;
+  const Buffer data = Pattern(1 << 20, 1);
+  std::vector<Buffer> got(2 * kMessages, Buffer(1 << 20));
+  for (int node = 0; node < 2; ++node) {
+    for (int i = 0; i < kMessages; ++i) world.at(node).PostSend(To(1 - node, i), data, i);
+  }
+  for (int node = 0; node < 2; ++node) {
+    for (int i = 0; i < kMessages; ++i) {
+      world.at(node).PostRecv(To(1 - node, i), absl::MakeSpan(got[node * kMessages + i]), i);
+    }
+  }
+  for (int node = 0; node < 2; ++node) {
+    REQUIRE(world.WaitCount(node, Event::kReceived, kMessages));
+    REQUIRE(world.WaitCount(node, Event::kSent, kMessages));
+  }
+  for (const Buffer& buffer : got) CHECK(Same(buffer, data));
+}
+
+TEMPLATE_LIST_TEST_CASE("more small messages than slots wait, whatever order they are taken in", "",
+                        Worlds) {
+  TestType world(2);
+  world.OpenAll(1);
+  constexpr int kMessages = 500;
+  std::vector<Buffer> sent(kMessages), got(kMessages, Buffer(100));
+  for (int i = 0; i < kMessages; ++i) {
+    sent[i] = Pattern(100, i);
+    world.at(0).PostSend(To(1, i), sent[i], i);
+  }
+  world.Settle();
+  CHECK(world.Count(0, Event::kSent) == static_cast<int>(world.at(0).limits().eager_slots));
+  CHECK(world.at(0).counters(1).credit_stalls >= kMessages - world.at(0).limits().eager_slots);
+  for (int i = kMessages - 1; i >= 0; --i) {
+    world.at(1).PostRecv(To(0, i), absl::MakeSpan(got[i]), i);
+  }
+  REQUIRE(world.WaitCount(1, Event::kReceived, kMessages));
+  REQUIRE(world.WaitCount(0, Event::kSent, kMessages));
+  CHECK(Same(got, sent));
+}
+
+TEMPLATE_LIST_TEST_CASE("slots come back: small messages go on without stalls", "", Worlds) {
+  TestType world(2);
+  world.OpenAll(1);
+  uint32_t data = 0;
+  for (uint32_t i = 0; i < 200; ++i) {
+    uint32_t got = 0;
+    world.at(1).PostRecv(To(0, i), absl::MakeSpan(reinterpret_cast<std::byte*>(&got), 4), i);
+    data = i;
+    world.at(0).PostSend(To(1, i), absl::MakeSpan(reinterpret_cast<std::byte*>(&data), 4), i);
+    REQUIRE(world.Code(1, Event::kReceived, i) == kOk);
+    REQUIRE(got == i);
+  }
+  CHECK(world.at(0).counters(1).eager_sent > 190);
+}
+
+TEMPLATE_LIST_TEST_CASE("windows of headers bound what waits, and all arrive", "", Worlds) {
+  Engine::Options options;
+  options.limits.headers_waiting_max = 4;
+  options.limits.eager_slots = 2;
+  TestType world(2, options);
+  world.OpenAll(1);
+  constexpr int kMessages = 60;
+  std::vector<Buffer> sent(kMessages), got(kMessages);
+  for (int i = 0; i < kMessages; ++i) {
+    sent[i] = Pattern(i % 2 == 0 ? 9'000 : 90, i);
+    got[i].resize(sent[i].size());
+  }
+  const bool recv_first = GENERATE(true, false);
+  for (int half = 0; half < 2; ++half) {
+    for (int i = 0; i < kMessages; ++i) {
+      if ((half == 0) == recv_first) {
+        world.at(1).PostRecv(To(0, i), absl::MakeSpan(got[i]), i);
+      } else {
+        world.at(0).PostSend(To(1, i), sent[i], i);
+      }
+    }
+    world.Settle();
+  }
+  REQUIRE(world.WaitCount(1, Event::kReceived, kMessages));
+  REQUIRE(world.WaitCount(0, Event::kSent, kMessages));
+  CHECK(Same(got, sent));
+}
+
+TEMPLATE_LIST_TEST_CASE("a receiver that posts late holds up no other communicator", "", Worlds) {
+  TestType world(2);
+  world.OpenAll(1);
+  world.OpenAll(2);
+  const Buffer small = Pattern(50, 1), large = Pattern(1 << 20, 2);
+  std::vector<Buffer> late(400);
+  for (int i = 0; i < 400; ++i) {
+    world.at(0).PostSend(To(1, i, 1), i % 4 == 0 ? large : small, 1000 + i);
+  }
+  world.Settle();
+  for (int i = 0; i < 40; ++i) {
+    const Buffer& data = i % 2 == 0 ? large : small;
+    Buffer got(data.size());
+    world.at(0).PostSend(To(1, i, 2), data, i);
+    world.at(1).PostRecv(To(0, i, 2), absl::MakeSpan(got), i);
+    REQUIRE(world.Code(1, Event::kReceived, i) == kOk);
+    REQUIRE(Same(got, data));
+  }
+  for (int i = 0; i < 400; ++i) {
+    late[i].resize(i % 4 == 0 ? large.size() : small.size());
+    world.at(1).PostRecv(To(0, i, 1), absl::MakeSpan(late[i]), 1000 + i);
+  }
+  REQUIRE(world.WaitCount(1, Event::kReceived, 440));
+  for (int i = 0; i < 400; ++i) CHECK(Same(late[i], i % 4 == 0 ? large : small));
+}
+
+TEMPLATE_LIST_TEST_CASE("a message of another length ends both sides", "", Worlds) {
+  TestType world(2);
+  world.OpenAll(1);
+  const bool recv_first = GENERATE(true, false);
+  const auto [sent_bytes, recv_bytes] = GENERATE(table<size_t, size_t>(
+      {{100, 99}, {100, 0}, {0, 1}, {100'000, 100'001}, {100'000, 10}, {10, 100'000}}));
+  const Buffer sent = Pattern(sent_bytes, 1);
+  Buffer got(recv_bytes);
+  if (recv_first) {
+    world.at(1).PostRecv(To(0, 0), absl::MakeSpan(got), 0);
+    world.Settle();
+  }
+  world.at(0).PostSend(To(1, 0), sent, 0);
+  world.Settle();
+  if (!recv_first) world.at(1).PostRecv(To(0, 0), absl::MakeSpan(got), 0);
+  CHECK(world.Code(1, Event::kReceived, 0) == absl::StatusCode::kInvalidArgument);
+  // A small message is sent by the time anyone can see that, unless a grant was there already.
+  const bool seen = sent_bytes > 8192 || (recv_first && recv_bytes > 8192);
+  CHECK(world.Code(0, Event::kSent, 0) == (seen ? absl::StatusCode::kInvalidArgument : kOk));
+  // The connection goes on.
+  Buffer after(sent_bytes);
+  for (uint32_t i = 1; i < 40; ++i) {
+    world.at(1).PostRecv(To(0, i), absl::MakeSpan(after), i);
+    world.at(0).PostSend(To(1, i), sent, i);
+    REQUIRE(world.Code(1, Event::kReceived, i) == kOk);
+  }
+  CHECK(Same(after, sent));
+}
+
+TEMPLATE_LIST_TEST_CASE("a header of an operation that nobody posted is told once", "", Worlds) {
+  TestType world(2);
+  world.OpenAll(1);
+  const size_t bytes = GENERATE(size_t{10}, size_t{100'000});
+  const Buffer data(bytes);
+  for (uint32_t i = 0; i < 10; ++i) world.at(0).PostSend(To(1, i), data, i);
+  REQUIRE(world.WaitCount(1, Event::kStray, 1));
+  world.Settle();
+  REQUIRE(world.Count(1, Event::kStray) == 1);
+  const auto stray = std::find_if(world.log(1).begin(), world.log(1).end(),
+                                  [](const Completion& c) { return c.event == Event::kStray; });
+  CHECK(stray->peer == 0);
+  CHECK(stray->tag.communicator == 1);
+  CHECK(stray->tag.sequence == 1);
+  CHECK(stray->signature == 5);
+  // It was only early: the messages are still there.
+  std::vector<Buffer> got(10, Buffer(bytes));
+  for (uint32_t i = 0; i < 10; ++i) world.at(1).PostRecv(To(0, i), absl::MakeSpan(got[i]), i);
+  REQUIRE(world.WaitCount(1, Event::kReceived, 10));
+  CHECK(world.Count(1, Event::kStray) == 1);
+  CHECK(world.Count(0, Event::kStray) == 0);
+}
+
+TEMPLATE_LIST_TEST_CASE("calls that differ are told and never matched", "", Worlds) {
+  TestType world(2);
+  world.OpenAll(1);
+  const size_t bytes = GENERATE(size_t{10}, size_t{100'000});
+  const bool recv_first = GENERATE(true, false);
+  const Buffer data = Pattern(bytes, 1);
+  Buffer got(bytes);
+  for (int turn = 0; turn < 2; ++turn) {
+    for (uint32_t i = 0; i < 3; ++i) {
+      if ((turn == 0) == recv_first) {
+        world.at(1).PostRecv(To(0, i, 1, 66), absl::MakeSpan(got), i);
+      } else {
+        world.at(0).PostSend(To(1, i, 1, 55), data, i);
+      }
+    }
+    world.Settle();
+  }
+  CHECK(world.Count(1, Event::kReceived) == 0);
+  CHECK(Same(got, Buffer(bytes)));
+  REQUIRE(world.Count(1, Event::kStray) == 1);
+  for (const Completion& c : world.log(1)) {
+    if (c.event == Event::kStray) CHECK(c.signature == 55);
+  }
+  if (bytes > 8192) {  // a grant told the sender
+    REQUIRE(world.Count(0, Event::kStray) == 1);
+    for (const Completion& c : world.log(0)) {
+      if (c.event == Event::kStray) CHECK(c.signature == 66);
+    }
+  }
+}
+
+TEMPLATE_LIST_TEST_CASE("notes arrive in order and are bounded", "", Worlds) {
+  Engine::Options options;
+  options.limits.headers_waiting_max = 50;
+  TestType world(2, options);
+  world.OpenAll(1);
+  world.Settle();
+  world.SetQuiet(1, true);
+  int sent = 0;
+  absl::Status status;
+  while ((status = world.at(0).SendNote(1, 1, AsBytes("note " + std::to_string(sent)))).ok()) {
+    ++sent;
+    REQUIRE(sent <= 50);
+    if (sent % 10 == 0) world.Settle();
+  }
+  CHECK(status.code() == absl::StatusCode::kResourceExhausted);
+  CHECK(sent == 50);
+  world.SetQuiet(1, false);
+  REQUIRE(world.WaitCount(1, Event::kNote, 50));
+  world.Settle();
+  for (int i = 0; i < 30; ++i, ++sent) {
+    REQUIRE(world.at(0).SendNote(1, 1, AsBytes("note " + std::to_string(sent))).ok());
+  }
+  REQUIRE(world.WaitCount(1, Event::kNote, 80));
+  int next = 0;
+  for (const Completion& c : world.log(1)) {
+    if (c.event != Event::kNote) continue;
+    CHECK(c.text == "note " + std::to_string(next++));
+    CHECK(c.peer == 0);
+    CHECK(c.tag.communicator == 1);
+  }
+  CHECK(world.at(0).SendNote(1, 1, AsBytes(std::string(1025, 'x'))).code() ==
+        absl::StatusCode::kInvalidArgument);
+}
+
+TEMPLATE_LIST_TEST_CASE("a receiver that closes gets its buffers back at once", "", Worlds) {
+  TestType world(2);
+  world.OpenAll(1);
+  world.OpenAll(2);
+  world.Settle();
+  const Buffer data = Pattern(8 << 20, 1);
+  Buffer got(8 << 20);
+  world.at(1).PostRecv(To(0, 0), absl::MakeSpan(got), 0);
+  world.at(1).PostRecv(To(0, 1), absl::MakeSpan(got), 1);
+  world.at(0).PostSend(To(1, 0), data, 0);
+  // Until it has begun to arrive.
+  while (got[1000] == std::byte{0} && got[1001] == std::byte{0}) {
+    Completion none[1];
+    REQUIRE(world.at(0).Poll(absl::MakeSpan(none)) + world.at(1).Poll(absl::MakeSpan(none)) < 3);
+    REQUIRE(world.Pump());
+  }
+  world.at(1).Close(1);
+  std::fill(got.begin(), got.end(), std::byte{7});
+  CHECK(world.Code(0, Event::kSent, 0) == absl::StatusCode::kAborted);
+  world.Settle();
+  CHECK(Same(got, Buffer(8 << 20, std::byte{7})));
+  CHECK(world.Count(1, Event::kReceived) == 0);
+  // Later posts of the sender end too; other communicators go on.
+  world.at(0).PostSend(To(1, 2), data, 2);
+  CHECK(world.Code(0, Event::kSent, 2) == absl::StatusCode::kAborted);
+  world.at(1).PostRecv(To(0, 0, 2), absl::MakeSpan(got), 9);
+  world.at(0).PostSend(To(1, 0, 2), data, 9);
+  REQUIRE(world.Code(1, Event::kReceived, 9) == kOk);
+  CHECK(Same(got, data));
+}
+
+TEMPLATE_LIST_TEST_CASE("a sender that closes gets its buffers back at once", "", Worlds) {
+  TestType world(2);
+  world.OpenAll(1);
+  world.OpenAll(2);
+  world.Settle();
+  const Buffer whole = Pattern(8 << 20, 1);
+  Buffer data = whole, got(8 << 20), small(10), got_small(10);
+  world.at(1).PostRecv(To(0, 0), absl::MakeSpan(got), 0);
+  world.Settle();
+  world.at(0).PostSend(To(1, 0), data, 0);
+  while (got[1000] == std::byte{0} && got[1001] == std::byte{0}) {
+    Completion none[1];
+    REQUIRE(world.at(0).Poll(absl::MakeSpan(none)) + world.at(1).Poll(absl::MakeSpan(none)) < 3);
+    REQUIRE(world.Pump());
+  }
+  small = Pattern(10, 3);
+  world.at(0).PostSend(To(1, 5), small, 5);
+  world.at(0).Close(1);
+  std::fill(data.begin(), data.end(), std::byte{0xff});
+  CHECK(world.Code(1, Event::kReceived, 0) == absl::StatusCode::kAborted);
+  // What did arrive is right.
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (got[i] != std::byte{0} && got[i] != whole[i]) FAIL("byte " << i);
+  }
+  // A small message that was sent before is not taken back.
+  world.at(1).PostRecv(To(0, 5), absl::MakeSpan(got_small), 5);
+  CHECK(world.Code(1, Event::kReceived, 5) == kOk);
+  CHECK(Same(got_small, small));
+  world.at(1).PostRecv(To(0, 6), absl::MakeSpan(got_small), 6);
+  CHECK(world.Code(1, Event::kReceived, 6) == absl::StatusCode::kAborted);
+  data = whole;
+  world.at(1).PostRecv(To(0, 0, 2), absl::MakeSpan(got), 9);
+  world.at(0).PostSend(To(1, 0, 2), data, 9);
+  REQUIRE(world.Code(1, Event::kReceived, 9) == kOk);
+  CHECK(Same(got, data));
+}
+
+TEMPLATE_LIST_TEST_CASE("what was sent arrives although its sender closes at once", "", Worlds) {
+  TestType world(2);
+  world.OpenAll(1);
+  const size_t bytes = GENERATE(size_t{8}, size_t{300'000});
+  Buffer data = Pattern(bytes, 1), got(bytes);
+  const Buffer whole = data;
+  for (uint32_t i = 0; i < 8; ++i) world.at(1).PostRecv(To(0, i), absl::MakeSpan(got), i);
+  world.Settle();
+  for (uint32_t i = 0; i < 8; ++i) world.at(0).PostSend(To(1, i), data, i);
+  // Small ones can all be on their way before the receiver looks.
+  world.SetQuiet(1, bytes == 8);
+  REQUIRE(world.WaitCount(0, Event::kSent, 8));
+  world.at(0).Close(1);
+  std::fill(data.begin(), data.end(), std::byte{0});
+  world.SetQuiet(1, false);
+  REQUIRE(world.WaitCount(1, Event::kReceived, 8));
+  for (uint32_t i = 0; i < 8; ++i) CHECK(world.Code(1, Event::kReceived, i) == kOk);
+  CHECK(Same(got, whole));
+}
+
+TEMPLATE_LIST_TEST_CASE("closed communicators are forgotten, others opened", "", Worlds) {
+  TestType world(2);
+  for (uint64_t communicator = 1; communicator <= 50; ++communicator) {
+    world.OpenAll(communicator);
+    Buffer data = Pattern(20'000, communicator), got(20'000), none(20'000);
+    world.at(0).PostSend(To(1, 0, communicator), data, communicator);
+    world.at(1).PostRecv(To(0, 0, communicator), absl::MakeSpan(got), communicator);
+    world.at(1).PostRecv(To(0, 1, communicator), absl::MakeSpan(none), 1000 + communicator);
+    REQUIRE(world.Code(1, Event::kReceived, communicator) == kOk);
+    REQUIRE(Same(got, data));
+    world.at(0).Close(communicator);
+    world.at(1).Close(communicator);
+    CHECK(!world.at(0).SendNote(1, communicator, AsBytes("late")).ok());
+  }
+  // One that only one side ever opens.
+  world.Open(0, 99);
+  world.at(0).Close(99);
+  world.Settle();
+  world.Open(1, 99);
+  world.Settle();
+  world.at(1).Close(99);
+  world.Settle();
+  CHECK(world.Count(0, Event::kPeerLost) == 0);
+  CHECK(world.Count(1, Event::kPeerLost) == 0);
+  CHECK(world.at(0).counters(1).protocol_errors == 0);
+}
+
+TEMPLATE_LIST_TEST_CASE("posts that can't be served say why", "", Worlds) {
+  TestType world(2);
+  world.Open(0, 1);
+  CHECK(world.at(0).Open(1, {1}).code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(world.at(0).Open(2, {77}).code() == absl::StatusCode::kNotFound);
+  Buffer data(10);
+  world.at(0).PostSend(To(77, 0), data, 1);
+  world.at(0).PostSend(To(1, 0, 3), data, 2);
+  world.at(0).PostRecv(To(1, 0), absl::MakeSpan(data), 3);
+  world.at(0).PostRecv(To(1, 0), absl::MakeSpan(data), 4);
+  CHECK(world.Code(0, Event::kSent, 1) == absl::StatusCode::kNotFound);
+  CHECK(world.Code(0, Event::kSent, 2) == absl::StatusCode::kFailedPrecondition);
+  CHECK(world.Code(0, Event::kReceived, 4) == absl::StatusCode::kAlreadyExists);
+  CHECK(world.Find(0, Event::kReceived, 3) == nullptr);
+}
+
+TEMPLATE_LIST_TEST_CASE("a lost peer ends all that was posted to it, and nothing else", "",
+                        Worlds) {
+  TestType world(3);
+  world.OpenAll(1);
+  world.Settle();
+  Buffer data(100'000), got(100'000), other(100'000);
+  for (uint32_t i = 0; i < 5; ++i) {
+    world.at(0).PostSend(To(2, i), data, i);
+    world.at(0).PostRecv(To(2, i), absl::MakeSpan(got), i);
+  }
+  world.at(1).PostRecv(To(0, 0), absl::MakeSpan(other), 50);
+  world.Settle();
+  world.Kill(2);
+  REQUIRE(world.WaitCount(0, Event::kPeerLost, 1));
+  REQUIRE(world.WaitCount(1, Event::kPeerLost, 1));
+  const Log& log = world.log(0);
+  const auto lost = std::find_if(log.begin(), log.end(),
+                                 [](const Completion& c) { return c.event == Event::kPeerLost; });
+  CHECK(lost->peer == 2);
+  CHECK(!lost->text.empty());
+  int before = 0;
+  for (auto c = log.begin(); c != lost; ++c) {
+    if (c->event == Event::kPeerUp) continue;
+    CHECK(c->code == absl::StatusCode::kUnavailable);
+    ++before;
+  }
+  CHECK(before == 10);
+  world.at(0).PostSend(To(2, 9), data, 9);
+  CHECK(world.Code(0, Event::kSent, 9) == absl::StatusCode::kUnavailable);
+  CHECK(world.at(0).SendNote(2, 1, AsBytes("hello")).code() == absl::StatusCode::kUnavailable);
+  world.at(0).PostSend(To(1, 0), data, 50);
+  CHECK(world.Code(1, Event::kReceived, 50) == kOk);
+  CHECK(world.Count(1, Event::kPeerLost) == 1);
+}
+
+// Posts, closes and opens at random, against a model: every pair of posts that both sides made
+// before either closed has arrived whole.
+TEMPLATE_LIST_TEST_CASE("any order of calls moves the right bytes", "", Worlds) {
+  const uint64_t seed = GENERATE(range(1, 9));
+  CAPTURE(seed);
+  std::mt19937_64 random(seed);
+  Engine::Options options;
+  options.limits.eager_bytes = 64;
+  options.limits.eager_slots = 1 + random() % 4;
+  options.limits.headers_waiting_max = 512;
+  options.piece_bytes = 1 + random() % 5000;
+  constexpr int kNodes = 3;
+  TestType world(kNodes, options);
+  struct Half {
+    bool posted = false;
+    Buffer buffer;
+  };
+  struct Pair {
+    int from, to;
+    Message message;
+    Half send, recv;
+  };
+  std::deque<Pair> pairs;
+  uint64_t communicator = 0;
+  for (int epoch = 0; epoch < 4; ++epoch) {
+    ++communicator;
+    pairs.clear();
+    for (int i = 0; i < 200; ++i) {
+      Pair pair;
+      pair.from = static_cast<int>(random() % kNodes);
+      pair.to = static_cast<int>((pair.from + 1 + random() % (kNodes - 1)) % kNodes);
+      pair.message = To(0, i, communicator);
+      pair.message.service_class = static_cast<Class>(random() % 3);
+      const size_t bytes = random() % 3 == 0 ? random() % 65 : random() % 20'000;
+      pair.send.buffer = Pattern(bytes, random());
+      pair.recv.buffer.resize(bytes);
+      pairs.push_back(std::move(pair));
+    }
+    std::vector<int> halves(2 * pairs.size());
+    std::iota(halves.begin(), halves.end(), 0);
+    std::shuffle(halves.begin(), halves.end(), random);
+    std::vector<bool> open(kNodes);
+    size_t next = 0;
+    for (int node = 0; node < kNodes; ++node) world.log(node).clear();
+    for (int node = 0; node < kNodes; ++node) {
+      if (random() % 2 == 0) world.Open(node, communicator), open[node] = true;
+    }
+    const size_t stop = epoch % 2 == 0 ? halves.size() : random() % halves.size();
+    while (next < stop) {
+      const int half = halves[next];
+      Pair& pair = pairs[half / 2];
+      const int node = half % 2 == 0 ? pair.from : pair.to;
+      if (!open[node]) world.Open(node, communicator), open[node] = true;
+      Message m = pair.message;
+      m.peer = static_cast<PeerId>(half % 2 == 0 ? pair.to : pair.from);
+      if (half % 2 == 0) {
+        world.at(node).PostSend(m, pair.send.buffer, half);
+        pair.send.posted = true;
+      } else {
+        world.at(node).PostRecv(m, absl::MakeSpan(pair.recv.buffer), half);
+        pair.recv.posted = true;
+      }
+      ++next;
+      for (uint64_t i = random() % 4; i > 0; --i) {
+        Completion batch[3];
+        const int polled = static_cast<int>(random() % kNodes);
+        const size_t count = world.at(polled).Poll(absl::MakeSpan(batch));
+        for (size_t k = 0; k < count; ++k) world.log(polled).push_back(batch[k]);
+        if (random() % 2 == 0) world.Nudge();
+      }
+    }
+    for (int node = 0; node < kNodes; ++node) {
+      if (!open[node]) world.Open(node, communicator);
+    }
+    if (epoch % 2 == 0) {
+      REQUIRE(world.Until([&] {
+        int received = 0;
+        for (int node = 0; node < kNodes; ++node) received += world.Count(node, Event::kReceived);
+        return received == static_cast<int>(pairs.size());
+      }));
+      for (const Pair& pair : pairs) REQUIRE(Same(pair.send.buffer, pair.recv.buffer));
+    }
+    for (int node = 0; node < kNodes; ++node) {
+      world.at(node).Close(communicator);
+      for (Pair& pair : pairs) {  // buffers are free now
+        if (pair.from == node)
+          std::fill(pair.send.buffer.begin(), pair.send.buffer.end(), std::byte{1});
+        if (pair.to == node)
+          std::fill(pair.recv.buffer.begin(), pair.recv.buffer.end(), std::byte{2});
+      }
+    }
+    world.Settle();
+    for (const Pair& pair : pairs) {
+      REQUIRE(Same(pair.recv.buffer, Buffer(pair.recv.buffer.size(), std::byte{2})));
+    }
+    for (int node = 0; node < kNodes; ++node) {
+      REQUIRE(world.Count(node, Event::kPeerLost) == 0);
+      for (const Completion& c : world.log(node)) {
+        if (c.event == Event::kSent || c.event == Event::kReceived) {
+          REQUIRE((c.code == kOk || c.code == absl::StatusCode::kAborted));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shunt::transport::testing

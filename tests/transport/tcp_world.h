@@ -1,0 +1,98 @@
+// Nodes on 127.0.0.1.
+#pragma once
+
+#include <poll.h>
+
+#include <string>
+#include <vector>
+
+#include "runtime/transport/tcp/tcp_transport.h"
+#include "tests/transport/world.h"
+
+namespace shunt::transport::testing {
+
+inline std::string NodeName(int node) { return "node-" + std::to_string(100 + node); }
+
+inline wire::Token TokenFrom(int issuer, int to) {
+  wire::Token token;
+  for (size_t i = 0; i < token.size(); ++i) {
+    token[i] = static_cast<std::byte>(i * 7 + static_cast<size_t>(issuer) * 31 +
+                                      static_cast<size_t>(to) * 57 + 1);
+  }
+  return token;
+}
+
+inline TcpOptions NodeOptions(int node, const TcpOptions& base = {}) {
+  TcpOptions options = base;
+  options.name = NodeName(node);
+  options.incarnation = 1000 + static_cast<uint64_t>(node);
+  return options;
+}
+
+// What `node` is told of `other`, which listens on `port`.
+inline TcpPeer PeerInfo(int node, int other, uint16_t port) {
+  TcpPeer peer;
+  peer.id = static_cast<PeerId>(other);
+  peer.name = NodeName(other);
+  peer.address = "127.0.0.1";
+  peer.port = port;
+  peer.incarnation = 1000 + static_cast<uint64_t>(other);
+  peer.token_to_show = TokenFrom(other, node);
+  peer.token_to_expect = TokenFrom(node, other);
+  return peer;
+}
+
+class TcpWorld : public World {
+ public:
+  explicit TcpWorld(int nodes, const Engine::Options& engine = {})
+      : TcpWorld(nodes, TcpOptions{.engine = engine}) {}
+  TcpWorld(int nodes, const TcpOptions& base) : World(nodes) {
+    for (int node = 0; node < nodes; ++node) {
+      auto made = TcpTransport::Create(NodeOptions(node, base));
+      SHUNT_CHECK(made.ok());
+      transports_.push_back(std::move(*made));
+    }
+    for (int node = 0; node < nodes; ++node) {
+      for (int other = 0; other < nodes; ++other) {
+        if (other == node) continue;
+        SHUNT_CHECK(
+            transports_[node]->AddPeer(PeerInfo(node, other, transports_[other]->port())).ok());
+      }
+    }
+  }
+  Transport& at(int node) override { return *transports_[node]; }
+  TcpTransport& tcp(int node) { return *transports_[node]; }
+  bool Pump() override { return Wait(10'000); }
+  void Settle() override {
+    while (PollAll() || Wait(20)) {
+    }
+  }
+  void Kill(int node) override {
+    SetQuiet(node, true);
+    transports_[node].reset();
+  }
+
+ private:
+  bool Wait(int timeout_ms) {
+    std::vector<pollfd> fds;
+    for (int node = 0; node < nodes(); ++node) {
+      if (!quiet(node)) fds.push_back({transports_[node]->fd(), POLLIN, 0});
+    }
+    return ::poll(fds.data(), fds.size(), timeout_ms) > 0;
+  }
+  std::vector<std::unique_ptr<TcpTransport>> transports_;
+};
+
+// Several sockets a peer, checksums, and buffers so small that every write is cut.
+class TcpStreamsWorld : public TcpWorld {
+ public:
+  explicit TcpStreamsWorld(int nodes, const Engine::Options& engine = {})
+      : TcpWorld(nodes, TcpOptions{.engine = engine,
+                                   .streams = 3,
+                                   .crc = true,
+                                   .unsent_bytes_max = 4096,
+                                   .send_buffer_bytes = 16 << 10,
+                                   .receive_buffer_bytes = 16 << 10}) {}
+};
+
+}  // namespace shunt::transport::testing
