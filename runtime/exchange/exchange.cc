@@ -1,0 +1,548 @@
+#include "runtime/exchange/exchange.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/core/check.h"
+
+namespace shunt::exchange {
+namespace {
+
+// Receives are granted this many rounds ahead, so that no sender waits for a grant.
+constexpr uint32_t kRoundsAhead = 2;
+constexpr int kStepBits = 24;
+
+bool Receives(const NetStep& step) {
+  return step.kind == NetStep::Kind::kRecv || step.kind == NetStep::Kind::kRecvReduce;
+}
+
+}  // namespace
+
+Exchange::Exchange(Setup setup, transport::Transport* transport, BufferPool* pool,
+                   uint64_t token_base)
+    : setup_(std::move(setup)),
+      transport_(transport),
+      pool_(pool),
+      token_base_(token_base),
+      element_bytes_(SizeOf(setup_.shape.call.dtype)),
+      reduces_(Reduces(setup_.shape.call.kind)) {
+  SHUNT_CHECK(setup_.window >= 1 && setup_.window <= 255);
+  ReadPlan();
+}
+
+Exchange::~Exchange() {
+  for (Slice& slice : slices_) {
+    for (Step& step : slice.steps) Give(step.buffer);
+    for (auto& [block, value] : slice.values) Give(value.scratch);
+  }
+}
+
+void Exchange::ReadPlan() {
+  const NetSpec& net = setup_.shape.net;
+  const uint32_t count = NetStepCount(net, setup_.node);
+  SHUNT_CHECK(count < (1u << kStepBits));
+  absl::flat_hash_map<int32_t, uint32_t> sent, received;
+  plan_.reserve(count);
+  ordinals_.reserve(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    plan_.push_back(NetStepAt(net, setup_.node, i));
+    const NetStep& step = plan_.back();
+    combines_ |= step.kind == NetStep::Kind::kCombine;
+    ordinals_.push_back(Receives(step) ? received[step.peer]++ : sent[step.peer]++);
+    if (!Receives(step)) continue;
+    ForEachBlock(net, setup_.node, step, [&](uint32_t block) { last_recv_[block] = i; });
+  }
+}
+
+void Exchange::Start() {
+  const uint32_t window = std::min(setup_.window, setup_.shape.slices);
+  slices_.resize(window);
+  for (Slice& slice : slices_) {
+    // With nothing to wait for, the first one takes all.
+    if (next_slice_ == setup_.shape.slices) break;
+    BeginSlice(slice, next_slice_++);
+    Advance(slice);
+  }
+}
+
+void Exchange::BeginSlice(Slice& slice, uint32_t index) {
+  slice.index = index;
+  slice.first_open = 0;
+  slice.steps.assign(plan_.size(), Step());
+  slice.values.clear();
+  PlaceOwn(slice);
+}
+
+void Exchange::EndSlice(Slice& slice) {
+  for (auto& [block, value] : slice.values) Give(value.scratch);
+  slice.values.clear();
+  ++slices_ended_;
+}
+
+void Exchange::Advance(Slice& slice) {
+  while (status_.ok()) {
+    while (Look(slice)) {
+    }
+    if (slice.first_open < plan_.size()) return;
+    EndSlice(slice);
+    if (next_slice_ < setup_.shape.slices) {
+      BeginSlice(slice, next_slice_++);
+      continue;
+    }
+    // Steps of a plan that has ended are never looked at again.
+    slice.steps.clear();
+    done_ = slices_ended_ == setup_.shape.slices;
+    return;
+  }
+}
+
+bool Exchange::Look(Slice& slice) {
+  const NetSpec& net = setup_.shape.net;
+  reading_.clear();
+  writing_.clear();
+  bool ended = false;
+  while (slice.first_open < plan_.size() &&
+         slice.steps[slice.first_open].state == Step::State::kDone) {
+    ++slice.first_open;
+  }
+  // No step waits for one of a later round, so the earliest open round always goes on.
+  uint32_t earliest = ~0u;
+  for (uint32_t i = slice.first_open; i < plan_.size(); ++i) {
+    if (slice.steps[i].state != Step::State::kDone) earliest = std::min(earliest, plan_[i].round);
+  }
+  for (uint32_t i = slice.first_open; i < plan_.size() && status_.ok(); ++i) {
+    const NetStep& step = plan_[i];
+    Step& state = slice.steps[i];
+    if (state.state == Step::State::kDone) continue;
+    const bool receives = Receives(step);
+    // A combination writes outputs, which may be the inputs that are being sent.
+    const bool alone = step.kind != NetStep::Kind::kSend;
+    bool ready = true;
+    ForEachBlock(net, setup_.node, step, [&](uint32_t block) {
+      ready = ready && !writing_.contains(block) && (!alone || !reading_.contains(block));
+    });
+    if (state.state == Step::State::kWaiting && step.round <= earliest + kRoundsAhead) {
+      if (receives) {
+        PostRecv(slice, i, ready);
+      } else if (ready && step.kind == NetStep::Kind::kSend) {
+        PostSend(slice, i);
+      } else if (ready) {
+        ApplyCombine(slice, i);
+        ended = true;
+        continue;
+      }
+    } else if (state.state == Step::State::kArrived && ready) {
+      Apply(slice, i);
+      ended = true;
+      continue;
+    }
+    ForEachBlock(net, setup_.node, step,
+                 [&](uint32_t block) { (receives ? writing_ : reading_).insert(block); });
+  }
+  return ended;
+}
+
+// ---- Memory
+
+const std::byte* Exchange::Input(int local, const Extent& extent) const {
+  return setup_.local[local].in + extent.in_element * element_bytes_;
+}
+
+void Exchange::Outputs(const Extent& extent, absl::InlinedVector<std::byte*, 8>* out) const {
+  out->clear();
+  const NodeMap& map = *setup_.shape.map;
+  if (extent.destination == kEveryLocalRank) {
+    for (const LocalRank& rank : setup_.local) {
+      if (rank.out != nullptr) out->push_back(rank.out + extent.out_element * element_bytes_);
+    }
+  } else if (map.node_of[extent.destination] == setup_.node) {
+    std::byte* base = setup_.local[map.index_on_node[extent.destination]].out;
+    if (base != nullptr) out->push_back(base + extent.out_element * element_bytes_);
+  }
+}
+
+bool Exchange::NeededHere(const Extent& extent) const {
+  if (extent.destination != kEveryLocalRank) {
+    return setup_.shape.map->node_of[extent.destination] == setup_.node;
+  }
+  return std::any_of(setup_.local.begin(), setup_.local.end(),
+                     [](const LocalRank& rank) { return rank.out != nullptr; });
+}
+
+size_t Exchange::BytesOf(uint32_t block, uint32_t slice) const {
+  return ElementsOf(setup_.shape, setup_.pairs, block, slice) * element_bytes_;
+}
+
+size_t Exchange::MessageBytes(const Slice& slice, uint32_t step) const {
+  size_t bytes = 0;
+  ForEachBlock(setup_.shape.net, setup_.node, plan_[step],
+               [&](uint32_t block) { bytes += BytesOf(block, slice.index); });
+  return bytes;
+}
+
+Exchange::Buffer Exchange::Take(size_t bytes) {
+  return bytes == 0 ? Buffer() : Buffer{pool_->Take(bytes), bytes};
+}
+
+void Exchange::Give(Buffer& buffer) {
+  if (buffer.bytes != 0) pool_->Give(buffer.data, buffer.bytes);
+  buffer = Buffer();
+}
+
+// True if the node's own ranks contribute to the block from the start.
+bool Exchange::Holds(uint32_t block) const {
+  if (setup_.local.empty()) return false;
+  if (combines_) return block == static_cast<uint32_t>(setup_.node);
+  bool holds = false;
+  const NodeMap& map = *setup_.shape.map;
+  ForEachExtent(setup_.shape, setup_.pairs, block, 0, [&](const Extent& extent) {
+    holds = extent.source == kEveryLocalRank || map.node_of[extent.source] == setup_.node;
+  });
+  return holds;
+}
+
+void Exchange::Materialise(Slice& slice, uint32_t block, Value& value) {
+  const CollectiveSpec& call = setup_.shape.call;
+  const bool premul = call.redop == Redop::kPremulSum;
+  value.scratch = Take(BytesOf(block, slice.index));
+  value.where = Where::kScratch;
+  absl::InlinedVector<const std::byte*, 8> srcs(setup_.local.size());
+  absl::InlinedVector<Scalar, 8> scalars;
+  for (const LocalRank& rank : setup_.local) scalars.push_back(rank.scalar);
+  std::byte* at = value.scratch.data;
+  ForEachExtent(setup_.shape, setup_.pairs, block, slice.index, [&](const Extent& extent) {
+    for (size_t i = 0; i < srcs.size(); ++i) srcs[i] = Input(static_cast<int>(i), extent);
+    const Redop redop = call.redop == Redop::kAvg ? Redop::kSum : call.redop;
+    ReduceInto({call.dtype, redop, 1, StorePolicy::kTemporal}, srcs,
+               absl::MakeConstSpan(scalars.data(), premul ? scalars.size() : 0),
+               absl::MakeConstSpan(&at, 1), extent.count);
+    at += extent.count * element_bytes_;
+  });
+}
+
+void Exchange::PlaceOwn(Slice& slice) {
+  const NetSpec& net = setup_.shape.net;
+  const CollectiveSpec& call = setup_.shape.call;
+  const NodeMap& map = *setup_.shape.map;
+  if (setup_.local.empty() || call.kind == OpKind::kBarrier) return;
+  absl::InlinedVector<std::byte*, 8> outs;
+  absl::InlinedVector<const std::byte*, 8> srcs;
+  absl::InlinedVector<Scalar, 8> scalars;
+  for (const LocalRank& rank : setup_.local) scalars.push_back(rank.scalar);
+  const auto place = [&](uint32_t block) {
+    if (combines_ || last_recv_.contains(block)) return;
+    ForEachExtent(setup_.shape, setup_.pairs, block, slice.index, [&](const Extent& extent) {
+      Outputs(extent, &outs);
+      if (outs.empty()) return;
+      if (extent.source != kEveryLocalRank) {
+        if (map.node_of[extent.source] != setup_.node) return;
+        CopyInto(Input(map.index_on_node[extent.source], extent), outs,
+                 extent.count * element_bytes_, StorePolicy::kTemporal);
+        return;
+      }
+      srcs.clear();
+      for (size_t i = 0; i < setup_.local.size(); ++i) {
+        srcs.push_back(Input(static_cast<int>(i), extent));
+      }
+      const bool premul = call.redop == Redop::kPremulSum;
+      ReduceInto({call.dtype, call.redop, map.world(), StorePolicy::kTemporal}, srcs,
+                 absl::MakeConstSpan(scalars.data(), premul ? scalars.size() : 0), outs,
+                 extent.count);
+    });
+  };
+  if (call.kind == OpKind::kAllToAll || call.kind == OpKind::kAllToAllV) {
+    // The only block of this node that does not travel.
+    place(static_cast<uint32_t>(setup_.node) * static_cast<uint32_t>(map.nodes()) +
+          static_cast<uint32_t>(setup_.node));
+    return;
+  }
+  for (uint32_t block = 0; block < BlockCount(net); ++block) place(block);
+}
+
+// ---- Sending
+
+// The memory of a block's present value, piece by piece.
+void Exchange::Pieces(Slice& slice, uint32_t block,
+                      std::vector<absl::Span<const std::byte>>* pieces) {
+  const auto add = [pieces](const std::byte* data, size_t bytes) {
+    if (bytes == 0) return;
+    if (!pieces->empty() && pieces->back().data() + pieces->back().size() == data) {
+      pieces->back() = absl::MakeConstSpan(pieces->back().data(), pieces->back().size() + bytes);
+    } else {
+      pieces->push_back(absl::MakeConstSpan(data, bytes));
+    }
+  };
+  auto it = slice.values.find(block);
+  if (it == slice.values.end()) {
+    const bool alone = setup_.local.size() == 1 && setup_.shape.call.redop != Redop::kPremulSum;
+    if (!reduces_ || alone) {
+      const NodeMap& map = *setup_.shape.map;
+      ForEachExtent(setup_.shape, setup_.pairs, block, slice.index, [&](const Extent& extent) {
+        const int local = extent.source == kEveryLocalRank ? 0 : map.index_on_node[extent.source];
+        add(Input(local, extent), extent.count * element_bytes_);
+      });
+      return;
+    }
+    it = slice.values.emplace(block, Value()).first;
+    Materialise(slice, block, it->second);
+  }
+  if (it->second.where == Where::kScratch) {
+    add(it->second.scratch.data, BytesOf(block, slice.index));
+    return;
+  }
+  absl::InlinedVector<std::byte*, 8> outs;
+  ForEachExtent(setup_.shape, setup_.pairs, block, slice.index, [&](const Extent& extent) {
+    Outputs(extent, &outs);
+    add(outs.front(), extent.count * element_bytes_);
+  });
+}
+
+void Exchange::PostSend(Slice& slice, uint32_t step) {
+  std::vector<absl::Span<const std::byte>> pieces;
+  ForEachBlock(setup_.shape.net, setup_.node, plan_[step],
+               [&](uint32_t block) { Pieces(slice, block, &pieces); });
+  absl::Span<const std::byte> message;
+  Step& state = slice.steps[step];
+  if (pieces.size() == 1) {
+    message = pieces.front();
+  } else if (!pieces.empty()) {
+    size_t bytes = 0;
+    for (const auto& piece : pieces) bytes += piece.size();
+    state.buffer = Take(bytes);
+    std::byte* at = state.buffer.data;
+    for (const auto& piece : pieces) {
+      std::memcpy(at, piece.data(), piece.size());
+      at += piece.size();
+    }
+    message = absl::MakeConstSpan(state.buffer.data, bytes);
+  }
+  state.state = Step::State::kPosted;
+  ++in_flight_;
+  transport_->PostSend(Header(slice, step), message, Token(slice, step));
+}
+
+// ---- Receiving
+
+// True if the message is one piece of one output, where it may go at once.
+bool Exchange::OneOutputPiece(Slice& slice, uint32_t step, absl::Span<std::byte>* piece) {
+  std::byte* begin = nullptr;
+  size_t bytes = 0;
+  bool one = true;
+  absl::InlinedVector<std::byte*, 8> outs;
+  ForEachBlock(setup_.shape.net, setup_.node, plan_[step], [&](uint32_t block) {
+    if (!one || !Final(step, block)) {
+      one = false;
+      return;
+    }
+    ForEachExtent(setup_.shape, setup_.pairs, block, slice.index, [&](const Extent& extent) {
+      Outputs(extent, &outs);
+      if (outs.empty() || (begin != nullptr && outs.front() != begin + bytes)) {
+        one = false;
+        return;
+      }
+      if (begin == nullptr) begin = outs.front();
+      bytes += extent.count * element_bytes_;
+    });
+  });
+  *piece = absl::MakeSpan(begin, bytes);
+  return one && bytes != 0;
+}
+
+void Exchange::PostRecv(Slice& slice, uint32_t step, bool ready) {
+  Step& state = slice.steps[step];
+  absl::Span<std::byte> message;
+  state.direct =
+      ready && plan_[step].kind == NetStep::Kind::kRecv && OneOutputPiece(slice, step, &message);
+  if (!state.direct) {
+    state.buffer = Take(MessageBytes(slice, step));
+    message = absl::MakeSpan(state.buffer.data, state.buffer.bytes);
+  }
+  state.state = Step::State::kPosted;
+  ++in_flight_;
+  transport_->PostRecv(Header(slice, step), message, Token(slice, step));
+}
+
+void Exchange::Apply(Slice& slice, uint32_t step) {
+  if (plan_[step].kind == NetStep::Kind::kRecvReduce) {
+    ApplyReduce(slice, step);
+  } else {
+    ApplyCopy(slice, step);
+  }
+  Give(slice.steps[step].buffer);
+  slice.steps[step].state = Step::State::kDone;
+}
+
+void Exchange::ApplyCopy(Slice& slice, uint32_t step) {
+  Step& state = slice.steps[step];
+  const CollectiveSpec& call = setup_.shape.call;
+  // Whoever combined an all_reduce's block has divided it, for its own outputs; what is only handed
+  // on to whom it belongs is divided there.
+  const bool divides = reduces_ && call.redop == Redop::kAvg && call.kind != OpKind::kAllReduce;
+  const std::byte* at = state.buffer.data;
+  absl::InlinedVector<std::byte*, 8> outs;
+  ForEachBlock(setup_.shape.net, setup_.node, plan_[step], [&](uint32_t block) {
+    const size_t bytes = BytesOf(block, slice.index);
+    if (bytes == 0) return;
+    Value& value = slice.values[block];
+    bool here = false;
+    if (Final(step, block)) {
+      ForEachExtent(setup_.shape, setup_.pairs, block, slice.index, [&](const Extent& extent) {
+        Outputs(extent, &outs);
+        if (outs.empty()) return;
+        here = true;
+        const size_t extent_bytes = extent.count * element_bytes_;
+        // Received directly: the first output has it.
+        const std::byte* from = state.direct ? outs.front() : at;
+        if (divides) {
+          ReduceInto({call.dtype, Redop::kAvg, setup_.shape.map->world(), StorePolicy::kTemporal},
+                     absl::MakeConstSpan(&from, 1), {}, outs, extent.count);
+        } else {
+          CopyInto(from, outs, extent_bytes, StorePolicy::kTemporal);
+        }
+        at += state.direct ? 0 : extent_bytes;
+      });
+    }
+    Give(value.scratch);
+    if (here) {
+      value.where = Where::kOutputs;
+      return;
+    }
+    value.where = Where::kScratch;
+    value.scratch = Take(bytes);
+    std::memcpy(value.scratch.data, at, bytes);
+    at += bytes;
+  });
+}
+
+void Exchange::ApplyReduce(Slice& slice, uint32_t step) {
+  const CollectiveSpec& call = setup_.shape.call;
+  const bool incoming_first = plan_[step].peer_first;
+  const Redop inner =
+      call.redop == Redop::kAvg || call.redop == Redop::kPremulSum ? Redop::kSum : call.redop;
+  const std::byte* at = slice.steps[step].buffer.data;
+  absl::InlinedVector<const std::byte*, 8> srcs;
+  absl::InlinedVector<std::byte*, 8> outs;
+  ForEachBlock(setup_.shape.net, setup_.node, plan_[step], [&](uint32_t block) {
+    const size_t bytes = BytesOf(block, slice.index);
+    if (bytes == 0) return;
+    const auto [it, fresh] = slice.values.try_emplace(block);
+    Value& value = it->second;
+    if (fresh && !Holds(block)) {
+      // An aggregator's first contribution.
+      value.where = Where::kScratch;
+      value.scratch = Take(bytes);
+      std::memcpy(value.scratch.data, at, bytes);
+      at += bytes;
+      return;
+    }
+    if (fresh && call.redop == Redop::kPremulSum) Materialise(slice, block, value);
+    const bool from_inputs = value.where == Where::kInputs;
+    const bool final = Final(step, block);
+    const bool divides = final && call.redop == Redop::kAvg;
+    Buffer result = value.scratch;
+    bool here = false;
+    size_t offset = 0;
+    ForEachExtent(setup_.shape, setup_.pairs, block, slice.index, [&](const Extent& extent) {
+      srcs.clear();
+      if (incoming_first) srcs.push_back(at);
+      if (from_inputs) {
+        for (size_t i = 0; i < setup_.local.size(); ++i) {
+          srcs.push_back(Input(static_cast<int>(i), extent));
+        }
+      } else {
+        srcs.push_back(value.scratch.data + offset);
+      }
+      if (!incoming_first) srcs.push_back(at);
+      outs.clear();
+      if (final) Outputs(extent, &outs);
+      if (outs.empty()) {
+        if (result.bytes == 0) result = Take(bytes);
+        outs.push_back(result.data + offset);
+      } else {
+        here = true;
+      }
+      // An aggregator hands an all_reduce's result out as it is.
+      const bool average =
+          divides && (here || (setup_.local.empty() && call.kind == OpKind::kAllReduce));
+      ReduceInto({call.dtype, average ? Redop::kAvg : inner, setup_.shape.map->world(),
+                  StorePolicy::kTemporal},
+                 srcs, {}, outs, extent.count);
+      at += extent.count * element_bytes_;
+      offset += extent.count * element_bytes_;
+    });
+    if (here) {
+      Give(result);
+      value.scratch = Buffer();
+      value.where = Where::kOutputs;
+    } else {
+      value.scratch = result;
+      value.where = Where::kScratch;
+    }
+  });
+}
+
+void Exchange::ApplyCombine(Slice& slice, uint32_t step) {
+  const CollectiveSpec& call = setup_.shape.call;
+  absl::InlinedVector<const std::byte*, 8> srcs;
+  absl::InlinedVector<std::byte*, 8> outs;
+  const auto own = static_cast<uint32_t>(setup_.node);
+  const bool premul = call.redop == Redop::kPremulSum;
+  if (Value& value = slice.values[own]; value.where == Where::kInputs) {
+    Materialise(slice, own, value);
+  }
+  ForEachExtent(setup_.shape, setup_.pairs, own, slice.index, [&](const Extent& extent) {
+    srcs.clear();
+    ForEachBlock(setup_.shape.net, setup_.node, plan_[step],
+                 [&](uint32_t block) { srcs.push_back(slice.values.at(block).scratch.data); });
+    Outputs(extent, &outs);
+    if (outs.empty()) return;
+    ReduceInto({call.dtype, premul ? Redop::kSum : call.redop, setup_.shape.map->world(),
+                StorePolicy::kTemporal},
+               srcs, {}, outs, extent.count);
+  });
+  slice.steps[step].state = Step::State::kDone;
+}
+
+// ---- Completions
+
+uint64_t Exchange::Token(const Slice& slice, uint32_t step) const {
+  const auto slot = static_cast<uint64_t>(&slice - slices_.data());
+  return token_base_ | slot << kStepBits | step;
+}
+
+transport::Message Exchange::Header(const Slice& slice, uint32_t step) const {
+  transport::Message message = setup_.header;
+  message.peer = setup_.peers[plan_[step].peer];
+  message.tag.step = ordinals_[step];
+  message.tag.slice = slice.index;
+  return message;
+}
+
+void Exchange::OnCompletion(const transport::Completion& completion) {
+  const auto low = static_cast<uint32_t>(completion.token);
+  Slice& slice = slices_[low >> kStepBits];
+  const uint32_t index = low & ((1u << kStepBits) - 1);
+  --in_flight_;
+  if (completion.code != absl::StatusCode::kOk) {
+    Fail(absl::Status(completion.code,
+                      absl::StrCat("a message of step ", index, " with node ", plan_[index].peer)));
+    return;
+  }
+  if (!status_.ok()) return;
+  Step& step = slice.steps[index];
+  if (completion.event == transport::Event::kSent) {
+    Give(step.buffer);
+    step.state = Step::State::kDone;
+  } else {
+    step.state = Step::State::kArrived;
+  }
+  Advance(slice);
+}
+
+void Exchange::Fail(absl::Status status) {
+  if (status_.ok()) status_ = std::move(status);
+  done_ = true;
+}
+
+}  // namespace shunt::exchange

@@ -1,0 +1,147 @@
+// One collective on one node: runs the node's network plan over its ranks' memory. A passive state
+// machine: no thread, no clock; completions of the transport drive it.
+//
+//   every slice of the data runs the plan by itself, `window` of them at a time:
+//
+//     slice 0   send ──► receive, reduce ──► send ──► …          the link carries one slice
+//     slice 1        send ──► receive, reduce ──► …              while another is reduced
+//
+// Local ranks never cost a pass of their own: what arrives is combined with all their inputs at
+// once, and written to all their outputs at once. Data lies in scratch memory only where it must: a
+// message that is one piece of a rank's buffer is sent from there and received into there.
+//
+// Same inputs, same bits: what two nodes have is combined in the nodes' order, whenever it comes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "runtime/collectives/exec/reduce.h"
+#include "runtime/exchange/block_layout.h"
+#include "runtime/exchange/buffer_pool.h"
+#include "runtime/transport/transport.h"
+
+namespace shunt::exchange {
+
+class Exchange {
+ public:
+  // Null where the rank has no such buffer, or takes no part on this side.
+  struct LocalRank {
+    const std::byte* in = nullptr;
+    std::byte* out = nullptr;
+    Scalar scalar{};  // premul_sum
+  };
+  struct Setup {
+    Shape shape;   // its map outlives the exchange; net.participants == map->nodes()
+    int node = 0;  // this one; participants and more: an aggregator
+    std::vector<LocalRank> local;  // in the order of map->ranks_of[node]
+    const PairTable* pairs = nullptr;
+    // Its peer and step are filled in.
+    transport::Message header;
+    absl::Span<const transport::PeerId> peers;  // by participant; outlives the exchange
+    uint32_t window = 4;                        // slices at a time, at most 255
+  };
+
+  // Tokens that it posts with are `token_base` | less than 2^32; the owner brings their completions
+  // back.
+  Exchange(Setup setup, transport::Transport* transport, BufferPool* pool, uint64_t token_base);
+  // Everything that was posted must have ended, or its communicator be closed.
+  ~Exchange();
+  Exchange(const Exchange&) = delete;
+
+  void Start();
+  void OnCompletion(const transport::Completion& completion);
+
+  // All outputs are written, and nothing is in flight. After a failure: nothing more will be
+  // posted.
+  bool done() const { return done_; }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  struct Buffer {
+    std::byte* data = nullptr;
+    size_t bytes = 0;  // as taken from the pool; 0: not the pool's
+  };
+  enum class Where : uint8_t { kInputs, kScratch, kOutputs };
+  struct Value {
+    Where where = Where::kInputs;
+    Buffer scratch;
+  };
+  struct Step {
+    enum class State : uint8_t { kWaiting, kPosted, kArrived, kDone };
+    State state = State::kWaiting;
+    bool direct = false;  // received where it belongs
+    Buffer buffer;
+  };
+  struct Slice {
+    uint32_t index = 0;
+    uint32_t first_open = 0;
+    std::vector<Step> steps;
+    absl::flat_hash_map<uint32_t, Value> values;  // those that are not kInputs
+  };
+
+  void ReadPlan();
+  void BeginSlice(Slice& slice, uint32_t index);
+  void Advance(Slice& slice);
+  void EndSlice(Slice& slice);
+  // One look over the open steps; true if some step ended meanwhile.
+  bool Look(Slice& slice);
+
+  void PostSend(Slice& slice, uint32_t step);
+  void PostRecv(Slice& slice, uint32_t step, bool ready);
+  void Apply(Slice& slice, uint32_t step);
+  void ApplyCopy(Slice& slice, uint32_t step);
+  void ApplyReduce(Slice& slice, uint32_t step);
+  void ApplyCombine(Slice& slice, uint32_t step);
+  // Puts what never comes from elsewhere into the outputs.
+  void PlaceOwn(Slice& slice);
+
+  // Combines this node's inputs to the block in scratch memory.
+  void Materialise(Slice& slice, uint32_t block, Value& value);
+  bool NeededHere(const Extent& extent) const;
+  // True if the step gives this node the block's last value, the outputs'.
+  bool Final(uint32_t step, uint32_t block) const {
+    return !combines_ && last_recv_.at(block) == step;
+  }
+  const std::byte* Input(int local, const Extent& extent) const;
+  // The outputs of this node's ranks for the extent.
+  void Outputs(const Extent& extent, absl::InlinedVector<std::byte*, 8>* out) const;
+  void Pieces(Slice& slice, uint32_t block, std::vector<absl::Span<const std::byte>>* pieces);
+  bool OneOutputPiece(Slice& slice, uint32_t step, absl::Span<std::byte>* piece);
+  size_t BytesOf(uint32_t block, uint32_t slice) const;
+  size_t MessageBytes(const Slice& slice, uint32_t step) const;
+  bool Holds(uint32_t block) const;
+  Buffer Take(size_t bytes);
+  void Give(Buffer& buffer);
+  uint64_t Token(const Slice& slice, uint32_t step) const;
+  transport::Message Header(const Slice& slice, uint32_t step) const;
+  void Fail(absl::Status status);
+
+  const Setup setup_;
+  transport::Transport* const transport_;
+  BufferPool* const pool_;
+  const uint64_t token_base_;
+  const size_t element_bytes_;
+  const bool reduces_;
+
+  // The blocks are the nodes' whole vectors, and one step combines them at the end.
+  bool combines_ = false;
+  std::vector<NetStep> plan_;
+  std::vector<uint32_t> ordinals_;  // of each step among the messages with its peer
+  absl::flat_hash_map<uint32_t, uint32_t> last_recv_;  // by block: the last step that receives it
+  std::vector<Slice> slices_;                          // the window
+  uint32_t next_slice_ = 0;
+  uint32_t slices_ended_ = 0;
+  uint32_t in_flight_ = 0;
+  bool done_ = false;
+  absl::Status status_;
+  // Of Look, kept for their memory.
+  absl::flat_hash_set<uint32_t> reading_, writing_;
+};
+
+}  // namespace shunt::exchange
