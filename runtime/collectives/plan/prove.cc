@@ -16,6 +16,7 @@ std::vector<Contribution> Definition(const CollectiveSpec& spec, int world, int 
                                      uint32_t block) {
   const auto everyone = [world](uint32_t from_block) {
     std::vector<Contribution> all;
+    all.reserve(static_cast<size_t>(world));
     for (int r = 0; r < world; ++r) all.emplace_back(r, from_block);
     return all;
   };
