@@ -29,6 +29,13 @@ inline TcpOptions NodeOptions(int node, const TcpOptions& base = {}) {
   return options;
 }
 
+// A loaded machine is no reason to lose a peer.
+inline TcpOptions Patient(TcpOptions options) {
+  options.lost_after_ns = options.connect_timeout_ns = options.handshake_timeout_ns =
+      60'000'000'000;
+  return options;
+}
+
 // What `node` is told of `other`, which listens on `port`.
 inline TcpPeer PeerInfo(int node, int other, uint16_t port) {
   TcpPeer peer;
@@ -45,7 +52,7 @@ inline TcpPeer PeerInfo(int node, int other, uint16_t port) {
 class TcpWorld : public World {
  public:
   explicit TcpWorld(int nodes, const Engine::Options& engine = {})
-      : TcpWorld(nodes, TcpOptions{.engine = engine}) {}
+      : TcpWorld(nodes, Patient(TcpOptions{.engine = engine})) {}
   TcpWorld(int nodes, const TcpOptions& base) : World(nodes) {
     for (int node = 0; node < nodes; ++node) {
       auto made = TcpTransport::Create(NodeOptions(node, base));
@@ -87,12 +94,12 @@ class TcpWorld : public World {
 class TcpStreamsWorld : public TcpWorld {
  public:
   explicit TcpStreamsWorld(int nodes, const Engine::Options& engine = {})
-      : TcpWorld(nodes, TcpOptions{.engine = engine,
-                                   .streams = 3,
-                                   .crc = true,
-                                   .unsent_bytes_max = 4096,
-                                   .send_buffer_bytes = 16 << 10,
-                                   .receive_buffer_bytes = 16 << 10}) {}
+      : TcpWorld(nodes, Patient({.engine = engine,
+                                 .streams = 3,
+                                 .crc = true,
+                                 .unsent_bytes_max = 4096,
+                                 .send_buffer_bytes = 16 << 10,
+                                 .receive_buffer_bytes = 16 << 10})) {}
 };
 
 }  // namespace shunt::transport::testing

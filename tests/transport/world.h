@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -41,6 +42,23 @@ class World {
       if (done()) return true;
       if ((!moved && !Pump()) || NowNs() > deadline_ns) return false;
     }
+  }
+  // The same, looking as often as it can: one Poll of each node in between. False if a peer is
+  // lost.
+  bool UntilSome(const std::function<bool()>& done) {
+    const int64_t deadline_ns = NowNs() + 20'000'000'000;
+    while (!done()) {
+      for (int node = 0; node < nodes(); ++node) {
+        Completion one;
+        if (at(node).Poll(absl::MakeSpan(&one, 1)) == 0) continue;
+        UNSCOPED_INFO("node " << node << ": " << one.text);
+        if (one.event == Event::kPeerLost) return false;
+        logs_[node].push_back(std::move(one));
+      }
+      if (done()) break;
+      if (!Pump() || NowNs() > deadline_ns) return false;
+    }
+    return true;
   }
   // Until nothing moves any more (a carrier of real time: for some time).
   virtual void Settle() {

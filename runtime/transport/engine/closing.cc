@@ -12,6 +12,11 @@ using wire::Header;
 using wire::Type;
 
 void Engine::Close(uint64_t communicator) {
+  // Also of posts that were refused because it isn't open.
+  std::erase_if(completions_, [&](const Completion& c) {
+    return c.event != Event::kPeerUp && c.event != Event::kPeerLost &&
+           c.tag.communicator == communicator;
+  });
   const auto found = communicators_.find(communicator);
   if (found == communicators_.end()) return;
   for (PeerId id : found->second->peers) {
@@ -20,10 +25,6 @@ void Engine::Close(uint64_t communicator) {
     if (link != nullptr) Withdraw(link);
   }
   communicators_.erase(found);
-  std::erase_if(completions_, [&](const Completion& c) {
-    return c.event != Event::kPeerUp && c.event != Event::kPeerLost &&
-           c.tag.communicator == communicator;
-  });
 }
 
 // Takes every buffer of the link back. The link stays until the peer has closed it too, so that

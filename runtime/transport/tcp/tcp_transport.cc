@@ -126,6 +126,11 @@ void TcpTransport::RemovePeer(PeerId id) {
 }
 
 size_t TcpTransport::Poll(absl::Span<Completion> out) {
+  const int64_t before_ns = std::exchange(now_ns_, NowNs());
+  if (now_ns_ - before_ns > options_.heartbeat_ns) {
+    // It was the owner who was away, longer than between two ticks: no peer's silence.
+    for (const auto& [id, peer] : peers_) peer->came_ns += now_ns_ - before_ns;
+  }
   engine_.FlushCredits();
   WriteAll();
   bool tick = false;
@@ -241,7 +246,6 @@ void TcpTransport::Tick() {
   uint64_t count;
   [[maybe_unused]] const ssize_t ignored = ::read(timer_.get(), &count, sizeof(count));
   timer_armed_ = false;
-  now_ns_ = NowNs();
   if (listener_paused_) {
     listener_paused_ = false;
     epoll_event event{.events = EPOLLIN, .data = {.ptr = &listener_}};

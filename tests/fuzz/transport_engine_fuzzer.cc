@@ -1,0 +1,192 @@
+// An engine with two peers: one sends any frames that pass the decoder, the owner posts, polls and
+// closes meanwhile. Buffers that are not posted are never written to.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "runtime/core/check.h"
+#include "runtime/transport/engine/engine.h"
+#include "tests/fuzz/input.h"
+
+using namespace shunt::transport;
+
+namespace {
+
+constexpr size_t kBuffers = 8;
+constexpr size_t kBufferBytes = 256;
+
+Tag SmallTag(uint8_t bits) {
+  return {.communicator = 1 + (bits & 1u),
+          .sequence = (bits >> 1) & 1u,
+          .channel = 0,
+          .step = 0,
+          .slice = (bits >> 2) & 3u};
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  shunt::testing::FuzzInput input(data, size);
+  Engine::Options options;
+  options.limits = {
+      .eager_bytes = 64, .eager_slots = 2, .headers_waiting_max = 4, .note_bytes_max = 32};
+  options.piece_bytes = 50;
+  options.links_max = 4;
+  options.control_max = 64;
+  Engine engine(options);
+  PeerState* peer = engine.AddPeer(0);
+  constexpr int kStreams = 2;
+  engine.PeerUp(peer, kStreams);
+  bool lost = false;
+  std::array<std::vector<std::byte>, kBuffers> buffers;
+  std::array<bool, kBuffers> posted{};
+  std::array<uint64_t, kBuffers> communicator{};
+  for (auto& buffer : buffers) buffer.assign(kBufferBytes, std::byte{0xaa});
+  std::vector<uint64_t> grants;  // that the engine sent
+  const auto settle = [&](size_t i) {
+    posted[i] = false;
+    std::fill(buffers[i].begin(), buffers[i].end(), std::byte{0xaa});
+  };
+  const auto poll = [&] {
+    Completion batch[4];
+    const size_t count = engine.Take(absl::MakeSpan(batch));
+    for (size_t i = 0; i < count; ++i) {
+      if (batch[i].event != Event::kReceived) continue;
+      const uint64_t token = batch[i].token;
+      SHUNT_CHECK(token < kBuffers && posted[token]);
+      settle(token);
+    }
+  };
+
+  while (!input.empty()) {
+    switch (input.Take<uint8_t>() % 8) {
+      case 0:
+      case 1: {  // a frame
+        if (lost) break;
+        const int stream = input.Take<uint8_t>() % kStreams;
+        if (const uint32_t left = Engine::Left(peer, stream); left > 0) {
+          const uint32_t bytes = 1 + input.Take<uint8_t>() % left;
+          if (std::byte* target = Engine::Target(peer, stream); target != nullptr) {
+            std::memset(target, 0xbb, bytes);
+          }
+          if (absl::Status status = engine.Landed(peer, stream, bytes); !status.ok()) {
+            engine.PeerLost(peer, status);
+            lost = true;
+          }
+          break;
+        }
+        wire::Header h;
+        h.type = static_cast<wire::Type>(1 + input.Take<uint8_t>() % wire::kTypeCount);
+        const auto bits = input.Take<uint8_t>();
+        h.tag = SmallTag(bits);
+        h.signature = (bits >> 5) & 1u;
+        h.service_class = static_cast<Class>(input.Take<uint8_t>() % 3);
+        h.payload_bytes = input.Take<uint8_t>();
+        h.message_bytes = input.Take<uint8_t>() % 2 == 0 ? h.payload_bytes : input.Take<uint8_t>();
+        h.offset = input.Take<uint8_t>();
+        h.slots = input.Take<uint8_t>() % 4;
+        h.notes = input.Take<uint8_t>() % 4;
+        h.flags = input.Take<uint8_t>() % 2 == 0 ? 0 : wire::kFlagAnnounced;
+        const auto grant = input.Take<uint8_t>();
+        h.grant = grants.empty() || grant % 4 == 0 ? grant : grants[grant % grants.size()];
+        // What its type has no use for is zero, or nothing would ever pass.
+        const bool message = h.type == wire::Type::kEager || h.type == wire::Type::kAnnounce ||
+                             h.type == wire::Type::kGrant || h.type == wire::Type::kData;
+        const bool tagged = message || h.type == wire::Type::kRefuseMessage ||
+                            h.type == wire::Type::kRefuseGrant || h.type == wire::Type::kWithdraw;
+        if (!tagged) h.tag = {.communicator = h.tag.communicator};
+        if (!message) h.signature = 0, h.service_class = Class::kLatency;
+        if (!message && h.type != wire::Type::kOpen) h.message_bytes = 0;
+        if (h.type != wire::Type::kData) h.flags = 0;
+        if (h.type != wire::Type::kData && h.type != wire::Type::kOpen &&
+            h.type != wire::Type::kClose) {
+          h.offset = 0;
+        }
+        if (h.type != wire::Type::kData && h.type != wire::Type::kEager &&
+            h.type != wire::Type::kNote) {
+          h.payload_bytes = 0;
+        }
+        if (!message && h.type != wire::Type::kOpen && h.type != wire::Type::kCredit &&
+            h.type != wire::Type::kNote) {
+          h.slots = h.notes = 0;
+        }
+        if (h.type != wire::Type::kGrant && h.type != wire::Type::kData &&
+            h.type != wire::Type::kRefuseGrant && h.type != wire::Type::kWithdraw) {
+          h.grant = 0;
+        }
+        if (h.type == wire::Type::kPing) h = wire::Header{};
+        if (!wire::Check(h).ok()) break;
+        if (absl::Status status = engine.Arrive(peer, stream, h); !status.ok()) {
+          engine.PeerLost(peer, status);
+          lost = true;
+        }
+        break;
+      }
+      case 2: {  // a receive
+        const size_t i = input.Take<uint8_t>() % kBuffers;
+        if (posted[i]) break;
+        posted[i] = true;
+        Message m;
+        const auto bits = input.Take<uint8_t>();
+        m.tag = SmallTag(bits);
+        m.signature = (bits >> 5) & 1u;
+        communicator[i] = m.tag.communicator;
+        const size_t bytes = input.Take<uint8_t>();
+        engine.PostRecv(m, absl::MakeSpan(buffers[i]).subspan(0, bytes), i);
+        break;
+      }
+      case 3: {  // a send
+        static const std::array<std::byte, 256> source{};
+        Message m;
+        const auto bits = input.Take<uint8_t>();
+        m.tag = SmallTag(bits);
+        m.signature = (bits >> 5) & 1u;
+        engine.PostSend(m, absl::MakeConstSpan(source).subspan(0, input.Take<uint8_t>()), 0);
+        break;
+      }
+      case 4:
+        (void)engine.Open(1 + input.Take<uint8_t>() % 2, {0});
+        break;
+      case 5: {
+        const uint64_t closed = 1 + input.Take<uint8_t>() % 2;
+        engine.Close(closed);
+        for (size_t i = 0; i < kBuffers; ++i) {
+          if (posted[i] && communicator[i] == closed) {
+            // One that was refused has its completion still; it is dropped with the others.
+            settle(i);
+          }
+        }
+        break;
+      }
+      case 6: {  // frames leave
+        if (lost) break;
+        const int stream = input.Take<uint8_t>() % kStreams;
+        engine.FlushCredits();
+        while (engine.Pull(peer, stream)) {
+          const OutFrame& frame = Engine::sending(peer, stream).back();
+          SHUNT_CHECK(wire::Check(frame.header).ok());
+          if (frame.header.type == wire::Type::kGrant) grants.push_back(frame.header.grant);
+        }
+        for (uint8_t i = input.Take<uint8_t>() % 8; i > 0; --i) {
+          if (!Engine::sending(peer, stream).empty()) engine.Sent(peer, stream);
+        }
+        Engine::Work work;
+        while (engine.NextWork(&work)) {
+        }
+        break;
+      }
+      case 7:
+        if (input.Take<uint8_t>() % 4 == 0) {
+          (void)engine.SendNote(0, 1 + input.Take<uint8_t>() % 2, {});
+        }
+        poll();
+        break;
+    }
+    for (size_t i = 0; i < kBuffers; ++i) {
+      if (posted[i]) continue;
+      for (std::byte b : buffers[i]) SHUNT_CHECK(b == std::byte{0xaa});
+    }
+  }
+  return 0;
+}
