@@ -48,10 +48,9 @@ typedef enum shunt_code {
   SHUNT_NOT_FOUND = 5,
   SHUNT_ALREADY_EXISTS = 6, /* a rank that is taken */
   SHUNT_PERMISSION_DENIED = 7,
-  SHUNT_RESOURCE_EXHAUSTED = 8, /* a quota, or too many operations in flight */
-  SHUNT_FAILED_PRECONDITION =
-      9,              /* mismatched calls; a region in use; a communicator that has failed */
-  SHUNT_ABORTED = 10, /* some rank aborted the communicator */
+  SHUNT_RESOURCE_EXHAUSTED = 8,  /* a quota, or too many operations in flight */
+  SHUNT_FAILED_PRECONDITION = 9, /* mismatched calls; a region in use */
+  SHUNT_ABORTED = 10,            /* some rank aborted the communicator */
   SHUNT_OUT_OF_RANGE = 11,
   SHUNT_UNIMPLEMENTED = 12,
   SHUNT_INTERNAL = 13,
@@ -147,7 +146,7 @@ SHUNT_API int shunt_split(shunt_comm* comm, int32_t color, int32_t key, int64_t 
  * rank end with UNAVAILABLE; what they do among themselves goes on. */
 SHUNT_API void shunt_leave(shunt_comm* comm);
 /* Ends every operation in flight on every rank with ABORTED and `reason`; the communicator takes no
- * more work until it is joined again. */
+ * more work until it is joined again: every later call gives the failure's code and words. */
 SHUNT_API int shunt_abort(shunt_comm* comm, const char* reason);
 SHUNT_API int32_t shunt_rank(const shunt_comm* comm);
 SHUNT_API int32_t shunt_world_size(const shunt_comm* comm);

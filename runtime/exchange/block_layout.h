@@ -47,16 +47,6 @@ class PairTable {
   virtual Entry At(int source, int destination) const = 0;
 };
 
-struct Range {
-  uint64_t begin, end;
-};
-// Part `index` of `parts` of [0, count): lengths differ by one at most.
-constexpr Range PartOf(uint64_t count, uint64_t parts, uint64_t index) {
-  const uint64_t each = count / parts, longer = count % parts;
-  const uint64_t begin = each * index + (index < longer ? index : longer);
-  return {begin, begin + each + (index < longer ? 1 : 0)};
-}
-
 // Calls visit(const Extent&) for each extent of `block` in `slice` that is not empty. `pairs` is
 // for all_to_all_v only.
 template <typename Visit>
@@ -73,28 +63,27 @@ void ForEachExtent(const Shape& shape, const PairTable* pairs, uint32_t block, u
     case OpKind::kReduce:
     case OpKind::kBroadcast: {
       const BlockRange whole = BlockRangeOf(shape.net, block, count);
-      const Range part = PartOf(whole.count, shape.slices, slice);
-      const uint64_t at = whole.first + part.begin;
+      const BlockRange part = PartOf(whole.count, shape.slices, slice);
+      const uint64_t at = whole.first + part.first;
       emit({shape.call.kind == OpKind::kBroadcast ? root : kEveryLocalRank,
-            shape.call.kind == OpKind::kReduce ? root : kEveryLocalRank, at, at,
-            part.end - part.begin});
+            shape.call.kind == OpKind::kReduce ? root : kEveryLocalRank, at, at, part.count});
       return;
     }
     case OpKind::kAllGather:
     case OpKind::kGather: {
-      const Range part = PartOf(count, shape.slices, slice);
+      const BlockRange part = PartOf(count, shape.slices, slice);
       for (const int32_t r : map.ranks_of[block]) {
-        emit({r, shape.call.kind == OpKind::kGather ? root : kEveryLocalRank, part.begin,
-              static_cast<uint64_t>(r) * count + part.begin, part.end - part.begin});
+        emit({r, shape.call.kind == OpKind::kGather ? root : kEveryLocalRank, part.first,
+              static_cast<uint64_t>(r) * count + part.first, part.count});
       }
       return;
     }
     case OpKind::kReduceScatter:
     case OpKind::kScatter: {
-      const Range part = PartOf(count, shape.slices, slice);
+      const BlockRange part = PartOf(count, shape.slices, slice);
       for (const int32_t r : map.ranks_of[block]) {
         emit({shape.call.kind == OpKind::kScatter ? root : kEveryLocalRank, r,
-              static_cast<uint64_t>(r) * count + part.begin, part.begin, part.end - part.begin});
+              static_cast<uint64_t>(r) * count + part.first, part.first, part.count});
       }
       return;
     }
@@ -106,9 +95,8 @@ void ForEachExtent(const Shape& shape, const PairTable* pairs, uint32_t block, u
           PairTable::Entry entry{count, static_cast<uint64_t>(d) * count,
                                  static_cast<uint64_t>(s) * count};
           if (pairs != nullptr) entry = pairs->At(s, d);
-          const Range part = PartOf(entry.count, shape.slices, slice);
-          emit({s, d, entry.in_element + part.begin, entry.out_element + part.begin,
-                part.end - part.begin});
+          const BlockRange part = PartOf(entry.count, shape.slices, slice);
+          emit({s, d, entry.in_element + part.first, entry.out_element + part.first, part.count});
         }
       }
       return;

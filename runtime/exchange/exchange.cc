@@ -312,6 +312,7 @@ void Exchange::PostSend(Slice& slice, uint32_t step) {
     state.buffer = Take(bytes);
     std::byte* at = state.buffer.data;
     for (const auto& piece : pieces) {
+      SHUNT_CHECK(at != nullptr);  // no piece is empty
       std::memcpy(at, piece.data(), piece.size());
       at += piece.size();
     }

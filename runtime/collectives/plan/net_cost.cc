@@ -46,7 +46,8 @@ NetCost DoubleTree(const Call& c) {
 // Rabenseifner's algorithm, Thakur and others 2005, section 4.5, and its halves.
 NetCost HalvingDoubling(const Call& c) {
   const int levels = net::FloorLog2(c.n);
-  const int32_t q = 1 << levels, pairs = c.n - q;
+  const auto q = static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(c.n)));
+  const int32_t pairs = c.n - q;
   const double fold = pairs > 0 ? 1 : 0;
   if (c.Is(OpKind::kAllReduce)) {
     const double half = c.s * (q - 1) / q;
@@ -79,10 +80,11 @@ NetCost Bruck(const Call& c) {
   double blocks = c.n - 1;
   if (c.Is(OpKind::kAllToAll)) {
     // In each round the distances below n that have the bit d.
-    blocks = 0;
+    int32_t sent = 0;
     for (int32_t d = 1; d < c.n; d *= 2) {
-      blocks += c.n / (2 * d) * d + std::max(c.n % (2 * d) - d, 0);
+      sent += c.n / (2 * d) * d + std::max(c.n % (2 * d) - d, 0);
     }
+    blocks = sent;
   }
   return {rounds, rounds, blocks * c.b, blocks * c.b, 0, 0};
 }
@@ -128,8 +130,8 @@ NetCost Exchange(const Call& c) {
 // Up and down once; with fewer aggregators than participants their links are the busiest.
 NetCost Aggregated(const Call& c) {
   const int32_t a = c.spec.aggregators;
-  const double share =
-      c.Is(OpKind::kReduceScatter) ? c.b * ((c.n - 1) / a + 1) : c.s / a;  // an aggregator's blocks
+  const int32_t blocks_most = (c.n - 1) / a + 1;  // of an aggregator
+  const double share = c.Is(OpKind::kReduceScatter) ? c.b * blocks_most : c.s / a;
   const double busy = c.Is(OpKind::kReduceScatter) ? std::min(a, c.n) : a;
   const double up = std::max(c.s, c.n * share);
   double down = up;

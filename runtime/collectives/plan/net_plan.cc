@@ -1,5 +1,6 @@
 #include "runtime/collectives/plan/net_plan.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "absl/strings/str_cat.h"
@@ -160,11 +161,7 @@ uint32_t BlockCount(const NetSpec& spec) {
 
 BlockRange BlockRangeOf(const NetSpec& spec, uint32_t block, uint64_t elements) {
   if (net::CombinesVectors(spec)) return {0, elements};
-  // The first `longer` blocks have one element more.
-  const uint64_t blocks = BlockCount(spec);
-  const uint64_t each = elements / blocks;
-  const uint64_t longer = elements % blocks;
-  return {block * each + (block < longer ? block : longer), each + (block < longer ? 1 : 0)};
+  return PartOf(elements, std::max<uint64_t>(1, BlockCount(spec)), block);
 }
 
 uint32_t NetStepCount(const NetSpec& spec, int participant) {

@@ -111,6 +111,12 @@ uint32_t BlockCount(const NetSpec& spec);
 struct BlockRange {
   uint64_t first, count;
 };
+// Part `index` of `parts` of [0, elements): the first ones have one element more, where they do not
+// divide.
+constexpr BlockRange PartOf(uint64_t elements, uint64_t parts, uint64_t index) {
+  const uint64_t each = elements / parts, longer = elements % parts;
+  return {each * index + (index < longer ? index : longer), each + (index < longer ? 1 : 0)};
+}
 BlockRange BlockRangeOf(const NetSpec& spec, uint32_t block, uint64_t elements);
 
 // Steps of one participant (or aggregator). Step `index`, below the count, is computed in O(log

@@ -83,7 +83,7 @@ struct Tree {
     return label == 1 ? n - 1 : label - 1;
   }
   // The highest below the root: the largest power of two below n.
-  int32_t Top() const { return 1 << (CeilLog2(n) - 1); }
+  int32_t Top() const { return static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(n - 1))); }
   int32_t Parent(int32_t label) const {
     const int32_t bit = LowBit(label);
     const int32_t up = (label ^ bit) | (2 * bit);

@@ -234,7 +234,7 @@ void Engine::PostRecv(const Message& message, absl::Span<std::byte> buffer, uint
   recv.token = token;
   recv.data = buffer.data();
   recv.bytes = buffer.size();
-  const RecvId id = recvs_.Add(std::move(recv));
+  const RecvId id = recvs_.Add(recv);
   link->recvs.emplace(KeyOf(message.tag), id);
   if (link->open_there) {
     StartRecv(id);
