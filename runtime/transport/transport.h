@@ -53,10 +53,10 @@ struct Message {
 enum class Event : uint8_t {
   kSent,      // the buffer is the caller's again; for an eager message: the receiver has taken it
   kReceived,  // the buffer holds the whole message
-  kStray,  // a header came whose operation nothing was posted for, or whose signature differs from
-           // what was: told once for each (peer, communicator, channel, sequence, signature)
-  kNote,      // the peer sent a note (below)
-  kPeerUp,    // connected and authenticated
+  kStray,   // a header came whose operation nothing was posted for, or whose signature differs from
+            // what was: told once for each (peer, communicator, channel, sequence, signature)
+  kNote,    // the peer sent a note (below)
+  kPeerUp,  // connected and authenticated
   kPeerLost,  // its operations are over: each has had its completion with an error before this one
 };
 
