@@ -27,7 +27,7 @@ void Report(const char* name, uint64_t bytes, const LimitsOptions& options, cons
                          .Set("bytes", bytes)
                          .Set("nodes", options.nodes)
                          .Set("link_rate", rate.empty() ? "unshaped" : rate)
-                         .Set("congestion_control", how)
+                         .Set("how", how)
                          .Set("bound", gbps)
                          .Set("value", gbps));
 }
