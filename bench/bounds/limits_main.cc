@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "bench/bounds/latency.h"
+#include "bench/bounds/link_limits.h"
 #include "bench/bounds/one_pass.h"
 #include "bench/harness/options.h"
 #include "bench/harness/record.h"
@@ -16,6 +17,7 @@ class Limits {
   explicit Limits(const LimitsOptions& options) : options_(options), cores_(UsableCores()) {}
 
   int Run() {
+    if (options_.nodes > 1) return RunLinks();
     std::printf(
         "# %d cores, %s loops; traffic is bytes read plus written, in 10^9 bytes a second\n",
         cores_, BestStreamKernels().name);
@@ -41,6 +43,14 @@ class Limits {
   }
 
  private:
+  int RunLinks() {
+    absl::Status status = MeasureLinkLimits(options_, &records_);
+    status.Update(WriteJson(options_.json, records_));
+    if (status.ok()) return 0;
+    Complain(status);
+    return absl::IsNotFound(status) || absl::IsUnavailable(status) ? 3 : 1;
+  }
+
   static void Complain(const absl::Status& status) {
     std::fprintf(stderr, "limits: %s\n", std::string(status.message()).c_str());
   }

@@ -39,7 +39,7 @@ struct Command {
 };
 
 struct alignas(64) Control {
-  static constexpr uint64_t kMagic = 0x73687562656e6332;  // changes with the layout
+  static constexpr uint64_t kMagic = 0x73687562656e6333;  // changes with the layout
 
   uint64_t magic;
   int32_t ranks;
@@ -61,6 +61,7 @@ struct alignas(64) Control {
 
   alignas(64) Command command;
   std::atomic<int64_t> iterations;  // per block, decided by rank 0
+  std::atomic<int64_t> operations;  // of this command, counted by rank 0
   int64_t elapsed_ns[kMaxBlocks][kMaxRanks];
   uint64_t wrong[kMaxRanks];
 

@@ -1,6 +1,7 @@
 #include "bench/harness/job.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,7 +42,8 @@ std::string HowItEnded(int status) {
 
 }  // namespace
 
-absl::StatusOr<pid_t> SpawnProgram(const std::vector<std::string>& arguments, bool quiet) {
+absl::StatusOr<pid_t> SpawnProgram(const std::vector<std::string>& arguments,
+                                   const SpawnOptions& options) {
   std::vector<char*> argv;
   for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
   argv.push_back(nullptr);
@@ -52,7 +54,11 @@ absl::StatusOr<pid_t> SpawnProgram(const std::vector<std::string>& arguments, bo
   DieWithParent(parent);
   const int null = ::open("/dev/null", O_RDWR);
   ::dup2(null, STDIN_FILENO);
-  if (quiet) ::dup2(null, STDOUT_FILENO);
+  if (options.quiet) ::dup2(null, STDOUT_FILENO);
+  if (options.network >= 0 && ::setns(options.network, CLONE_NEWNET) != 0) {
+    ::dprintf(STDERR_FILENO, "cannot run %s on its node: %s\n", argv[0], ::strerror(errno));
+    ::_exit(127);
+  }
   ::execvp(argv[0], argv.data());
   ::dprintf(STDERR_FILENO, "cannot run %s: %s\n", argv[0], ::strerror(errno));
   ::_exit(127);
@@ -137,12 +143,14 @@ absl::StatusOr<Measurement> Job::Run(const Command& command, std::chrono::second
         absl::StrCat("blocks is ", command.blocks, ", must be between 0 and ", kMaxBlocks));
   }
   c.command = command;
+  c.operations.store(0);
   c.issued.store(++issued_);
   FutexWake(&c.issued);
   SHUNT_RETURN_IF_ERROR(Await(c.finished, issued_, timeout, "finish a measurement"));
 
   Measurement m;
   m.iterations = c.iterations.load();
+  m.operations = c.operations.load();
   std::vector<double> blocks;
   for (int b = 0; b < command.blocks; ++b) {
     const int64_t slowest = *std::max_element(c.elapsed_ns[b], c.elapsed_ns[b] + c.ranks);

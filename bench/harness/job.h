@@ -18,12 +18,19 @@ namespace shunt::bench {
 struct Measurement {
   double time_us = 0;  // median over blocks of the slowest rank's mean per iteration
   int64_t iterations = 0;
-  uint64_t wrong = 0;  // elements, over all ranks and both checks
+  int64_t operations = 0;  // that each rank ran, warm-up and checks included
+  uint64_t wrong = 0;      // elements, over all ranks and both checks
+};
+
+struct SpawnOptions {
+  bool quiet = false;  // stdout to /dev/null
+  int network = -1;    // a network namespace to run in; -1: ours
 };
 
 // Starts a program, found through PATH, with stdin from /dev/null. It dies with the thread that
-// started it. `quiet` sends its stdout to /dev/null.
-absl::StatusOr<pid_t> SpawnProgram(const std::vector<std::string>& arguments, bool quiet = false);
+// started it.
+absl::StatusOr<pid_t> SpawnProgram(const std::vector<std::string>& arguments,
+                                   const SpawnOptions& options = {});
 
 // Not thread-safe.
 class Job {

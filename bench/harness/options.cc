@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <map>
 
@@ -131,6 +132,21 @@ void AddSweep(CLI::App& app, SweepOptions* o, SweepTexts* texts, const std::stri
   app.add_option("--json", o->json, "Also write the results to this file (-: stdout)");
   app.add_option("--socket", o->socket,
                  "A running daemon's socket; without it a private daemon is started");
+  app.add_option(
+         "--nodes", o->nodes,
+         "Nodes: network namespaces of this machine, a daemon and an even share of the ranks "
+         "on each")
+      ->check(CLI::Range(1, kMaxRanks))
+      ->capture_default_str();
+  app.add_option("--link-rate", o->link_rate,
+                 "With --nodes: shapes each direction of each node's link, e.g. 250mbit; default: "
+                 "unshaped");
+  app.add_option("--aggregators", o->aggregators,
+                 "With --nodes: further nodes whose daemons aggregate")
+      ->check(CLI::Range(0, 16));
+  app.add_option("--algorithm", o->algorithm,
+                 "With --nodes: Shunt's algorithm between nodes (SHUNT_ALGORITHM); default: its "
+                 "own choice");
 }
 
 void FinishSweep(const SweepTexts& texts, SweepOptions* o) {
@@ -138,6 +154,18 @@ void FinishSweep(const SweepTexts& texts, SweepOptions* o) {
   if (o->root < 0 || o->root >= o->ranks) {
     throw CLI::ValidationError(
         "--root", std::to_string(o->root) + " is not a rank of " + std::to_string(o->ranks));
+  }
+  if (o->ranks < o->nodes) {
+    throw CLI::ValidationError("--nodes", std::to_string(o->nodes) + " nodes need as many ranks, " +
+                                              std::to_string(o->ranks) + " given");
+  }
+  const bool shaped = !o->link_rate.empty() || o->aggregators > 0 || !o->algorithm.empty();
+  if (o->nodes == 1 && shaped) {
+    throw CLI::ValidationError("--nodes",
+                               "--link-rate, --aggregators and --algorithm need at least 2, is 1");
+  }
+  if (o->nodes > 1 && !o->socket.empty()) {
+    throw CLI::ValidationError("--socket", "with --nodes every node has a private daemon");
   }
   for (const std::string& size : texts.sizes) o->sizes.push_back(BytesOrThrow("--sizes", size));
   if (!o->sizes.empty()) return;
@@ -165,6 +193,12 @@ std::optional<int> Parse(CLI::App& app, int argc, char** argv, Finish&& finish) 
 }
 
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<NetCluster>> StartNodes(const SweepOptions& options) {
+  if (options.nodes < 2) return nullptr;
+  if (!options.algorithm.empty()) ::setenv("SHUNT_ALGORITHM", options.algorithm.c_str(), 1);
+  return NetCluster::Start(options.nodes, options.link_rate, options.aggregators);
+}
 
 std::optional<int> ParsePerfOptions(int argc, char** argv, PerfOptions* options) {
   CLI::App app(
@@ -226,9 +260,12 @@ std::optional<int> ParseCompareOptions(int argc, char** argv, CompareOptions* op
   SweepTexts texts;
   std::string sides = "both";
   std::string op;
-  app.add_option("peer", options->peer, "openmpi, mpich or gloo")
+  app.add_option(
+         "peer", options->peer,
+         "openmpi, mpich or gloo; with --nodes gloo, or bare: recursive doubling over plain "
+         "sockets, all_reduce of up to 64K")
       ->required()
-      ->check(CLI::IsMember({"openmpi", "mpich", "gloo"}));
+      ->check(CLI::IsMember({"openmpi", "mpich", "gloo", "bare"}));
   app.add_option("op", op, "Operation: " + AllNames(kOperationCount, OperationName))->required();
   AddSweep(app, options, &texts, "out");
   app.add_option("--rounds", options->rounds, "Interleaved rounds")
@@ -278,6 +315,11 @@ std::optional<int> ParseLimitsOptions(int argc, char** argv, LimitsOptions* opti
       ->capture_default_str();
   app.add_option("--block-ms", block_ms, "Length of a block, in milliseconds")
       ->check(CLI::Range(0.1, 60'000.0))
+      ->capture_default_str();
+  app.add_option("--nodes", options->nodes,
+                 "Measure the links between so many nodes (network namespaces) instead")
+      ->check(CLI::Range(1, kMaxRanks));
+  app.add_option("--link-rate", options->link_rate, "With --nodes: the rate of shaped links")
       ->capture_default_str();
   app.add_option("--json", options->json, "Also write the results to this file (-: stdout)");
   return Parse(app, argc, argv, [&] {

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "bench/harness/control.h"
+#include "bench/harness/net_cluster.h"
 #include "bench/harness/operation.h"
 
 namespace shunt::bench {
@@ -28,8 +31,15 @@ struct SweepOptions {
   int64_t block_ns = 20'000'000;
   bool check = true;
   std::string json;
-  std::string socket;  // empty: a private daemon
+  std::string socket;     // empty: a private daemon
+  int nodes = 1;          // more than one: network namespaces
+  int aggregators = 0;    // further nodes with an aggregating daemon
+  std::string link_rate;  // as tc writes it; empty: unshaped
+  std::string algorithm;  // between nodes; empty: Shunt's choice
 };
+
+// The nodes that the options ask for; null for one. Sets SHUNT_ALGORITHM for what is started later.
+absl::StatusOr<std::unique_ptr<NetCluster>> StartNodes(const SweepOptions& options);
 
 struct PerfOptions : SweepOptions {
   std::string op;         // an Operation's name, or join, open, soak, idle
@@ -54,6 +64,8 @@ struct LimitsOptions {
   bool in_place = false;
   int blocks = 5;
   int64_t block_ns = 30'000'000;
+  int nodes = 1;  // more than one: the links' limits instead of the memory's
+  std::string link_rate = "250mbit";
   std::string json;
 };
 

@@ -53,33 +53,66 @@ TemporaryDirectory::~TemporaryDirectory() {
   std::filesystem::remove_all(path_, ignored);
 }
 
-absl::StatusOr<std::unique_ptr<DaemonUnderTest>> DaemonUnderTest::Start(const std::string& socket) {
+absl::StatusOr<std::unique_ptr<DaemonUnderTest>> DaemonUnderTest::Spawn(
+    const std::function<absl::StatusOr<std::vector<std::string>>(const std::string& directory)>&
+        flags,
+    int network) {
   std::unique_ptr<DaemonUnderTest> daemon(new DaemonUnderTest);
+  SHUNT_ASSIGN_OR_RETURN(const std::string program, SiblingProgram("shuntd"));
+  SHUNT_ASSIGN_OR_RETURN(daemon->directory_, TemporaryDirectory::Make());
+  daemon->socket_ = daemon->directory_->path() + "/shuntd.sock";
+  SHUNT_ASSIGN_OR_RETURN(const auto more, flags(daemon->directory_->path()));
+  std::vector<std::string> arguments = {program, "--socket", daemon->socket_, "--log-level",
+                                        "warn"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  SHUNT_ASSIGN_OR_RETURN(daemon->pid_,
+                         SpawnProgram(arguments, {.quiet = true, .network = network}));
+  daemon->owned_ = true;
+  return daemon;
+}
+
+absl::StatusOr<std::unique_ptr<DaemonUnderTest>> DaemonUnderTest::Start(const std::string& socket) {
   if (!socket.empty()) {
+    std::unique_ptr<DaemonUnderTest> daemon(new DaemonUnderTest);
     daemon->socket_ = socket;
     SHUNT_ASSIGN_OR_RETURN(daemon->pid_, PidBehind(socket));
     return daemon;
   }
-  SHUNT_ASSIGN_OR_RETURN(const std::string program, SiblingProgram("shuntd"));
-  SHUNT_ASSIGN_OR_RETURN(daemon->directory_, TemporaryDirectory::Make());
-  daemon->socket_ = daemon->directory_->path() + "/shuntd.sock";
-  SHUNT_ASSIGN_OR_RETURN(daemon->pid_,
-                         SpawnProgram({program, "--socket", daemon->socket_, "--log-level", "warn"},
-                                      /*quiet=*/true));
-  daemon->owned_ = true;
+  SHUNT_ASSIGN_OR_RETURN(auto daemon,
+                         Spawn([](const std::string&) { return std::vector<std::string>{}; }, -1));
+  SHUNT_RETURN_IF_ERROR(daemon->AwaitReady());
+  return daemon;
+}
+
+absl::StatusOr<std::unique_ptr<DaemonUnderTest>> DaemonUnderTest::SpawnOn(NetCluster* cluster,
+                                                                          int node) {
+  const auto flags = [&](const std::string& directory) -> absl::StatusOr<std::vector<std::string>> {
+    const std::string config = directory + "/shuntd.toml";
+    SHUNT_RETURN_IF_ERROR(cluster->WriteDaemonConfig(node, config));
+    return std::vector<std::string>{"--config", config};
+  };
+  SHUNT_ASSIGN_OR_RETURN(auto daemon,
+                         Spawn(flags, cluster->nodes()[static_cast<size_t>(node)].network.get()));
+  daemon->where_ = absl::StrCat(" on node ", node);
+  return daemon;
+}
+
+absl::Status DaemonUnderTest::AwaitReady() {
   const int64_t deadline = DeadlineAfterNs(kStartTimeout);
   while (true) {
-    const auto pid = PidBehind(daemon->socket_);
-    if (pid.ok()) return daemon;
+    const auto pid = PidBehind(socket_);
+    if (pid.ok()) return absl::OkStatus();
     int status = 0;
-    if (::waitpid(daemon->pid_, &status, WNOHANG) == daemon->pid_) {
-      daemon->owned_ = false;
-      return absl::UnavailableError(absl::StrCat(program, " ended at once, status ", status));
+    if (::waitpid(pid_, &status, WNOHANG) == pid_) {
+      owned_ = false;
+      return absl::UnavailableError(
+          absl::StrCat("shuntd", where_, " ended at once, exit code ", WEXITSTATUS(status),
+                       where_.empty() ? "" : ": does this build know the keys of [cluster]?"));
     }
     if (NowNs() > deadline) {
-      return absl::DeadlineExceededError(absl::StrCat(program, " took no connections within ",
-                                                      kStartTimeout.count(),
-                                                      " s: ", pid.status().message()));
+      return absl::DeadlineExceededError(
+          absl::StrCat("shuntd", where_, " took no connections within ", kStartTimeout.count(),
+                       " s: ", pid.status().message()));
     }
     ::usleep(5000);
   }
@@ -97,6 +130,22 @@ DaemonUnderTest::~DaemonUnderTest() {
     }
     ::usleep(2000);
   }
+}
+
+absl::StatusOr<std::unique_ptr<Daemons>> Daemons::Start(NetCluster* cluster,
+                                                        const std::string& socket) {
+  auto daemons = std::make_unique<Daemons>();
+  if (cluster == nullptr) {
+    SHUNT_ASSIGN_OR_RETURN(auto daemon, DaemonUnderTest::Start(socket));
+    daemons->all_.push_back(std::move(daemon));
+    return daemons;
+  }
+  for (size_t node = 0; node < cluster->nodes().size(); ++node) {
+    SHUNT_ASSIGN_OR_RETURN(auto daemon, DaemonUnderTest::SpawnOn(cluster, static_cast<int>(node)));
+    daemons->all_.push_back(std::move(daemon));
+  }
+  for (const auto& daemon : daemons->all_) SHUNT_RETURN_IF_ERROR(daemon->AwaitReady());
+  return daemons;
 }
 
 }  // namespace shunt::bench

@@ -3,11 +3,14 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "bench/harness/net_cluster.h"
 
 namespace shunt::bench {
 
@@ -34,6 +37,11 @@ class DaemonUnderTest {
   // `socket` empty: starts the shuntd beside the running program and waits until it takes
   // connections.
   static absl::StatusOr<std::unique_ptr<DaemonUnderTest>> Start(const std::string& socket);
+  // One on a node of a cluster, configured as its member. Returns at once: the others may have to
+  // be there before it takes connections. AwaitReady follows.
+  static absl::StatusOr<std::unique_ptr<DaemonUnderTest>> SpawnOn(NetCluster* cluster, int node);
+  // Until it takes connections. UNAVAILABLE if it ended instead; its words are on stderr.
+  absl::Status AwaitReady();
   ~DaemonUnderTest();
   DaemonUnderTest(const DaemonUnderTest&) = delete;
   DaemonUnderTest& operator=(const DaemonUnderTest&) = delete;
@@ -44,11 +52,30 @@ class DaemonUnderTest {
 
  private:
   DaemonUnderTest() = default;
+  static absl::StatusOr<std::unique_ptr<DaemonUnderTest>> Spawn(
+      const std::function<absl::StatusOr<std::vector<std::string>>(const std::string& directory)>&
+          flags,
+      int network);
 
   std::unique_ptr<TemporaryDirectory> directory_;
   std::string socket_;
   pid_t pid_ = 0;
+  std::string where_;  // for messages
   bool owned_ = false;
+};
+
+// The daemons that a benchmark's ranks talk to: one for each node.
+class Daemons {
+ public:
+  // `cluster` null: one daemon, as DaemonUnderTest::Start. Otherwise one on each node (aggregators
+  // too), all ready.
+  static absl::StatusOr<std::unique_ptr<Daemons>> Start(NetCluster* cluster,
+                                                        const std::string& socket);
+
+  const DaemonUnderTest& operator[](int node) const { return *all_[static_cast<size_t>(node)]; }
+
+ private:
+  std::vector<std::unique_ptr<DaemonUnderTest>> all_;
 };
 
 }  // namespace shunt::bench

@@ -76,11 +76,13 @@ class Rank {
   // False when the rank must end.
   bool Execute(const Command& command) {
     control_.wrong[backend_.rank()] = 0;
+    operations_ = 0;
     if (!Place(command)) return false;
     if (!RankBarrier(&control_)) return false;
     if (command.check && !Check(command)) return false;
     if (command.blocks > 0 && !Measure(command)) return false;
     if (command.check && !Check(command)) return false;
+    if (backend_.rank() == 0) control_.operations.store(operations_);
     return RankBarrier(&control_);
   }
 
@@ -117,7 +119,10 @@ class Rank {
   }
 
   bool RunOnce() {
-    if (backend_.Run()) return true;
+    if (backend_.Run()) {
+      ++operations_;
+      return true;
+    }
     return Fail(absl::StrCat(std::string(Name(call_.problem.op)), " of ", SizeBytes(call_.problem),
                              " bytes failed: ", backend_.LastError()));
   }
@@ -194,6 +199,7 @@ class Rank {
   Buffer output_;
   size_t input_used_ = 0;
   size_t output_used_ = 0;
+  int64_t operations_ = 0;
   Call call_;
 };
 

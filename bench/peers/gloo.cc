@@ -1,4 +1,4 @@
-// Gloo over its TCP transport on loopback as a peer.
+// Gloo over its TCP transport as a peer, on loopback or on its node's address.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/alltoall.h>
@@ -49,8 +49,9 @@ ReduceFunction FunctionOf(Redop redop) {
 
 class GlooBackend final : public Backend {
  public:
-  GlooBackend(int rank, int ranks, const std::string& directory) : rank_(rank), ranks_(ranks) {
-    gloo::transport::tcp::attr attributes("127.0.0.1");
+  GlooBackend(int rank, int ranks, const std::string& directory, const std::string& address)
+      : rank_(rank), ranks_(ranks) {
+    gloo::transport::tcp::attr attributes(address.c_str());
     auto device = gloo::transport::tcp::CreateDevice(attributes);
     gloo::rendezvous::FileStore store(directory);
     auto context = std::make_shared<gloo::rendezvous::Context>(rank, ranks);
@@ -281,7 +282,7 @@ int Main(int argc, char** argv) {
   }
   Control* control = page->get();
   try {
-    GlooBackend backend(flags.rank, control->ranks, flags.directory);
+    GlooBackend backend(flags.rank, control->ranks, flags.directory, flags.address);
     return ServeBenchmark(control, backend);
   } catch (const std::exception& error) {
     control->Fail(error.what());

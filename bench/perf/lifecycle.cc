@@ -82,7 +82,7 @@ std::string UniquePrefix() { return absl::StrCat("perf-", ::getpid()); }
 
 }  // namespace
 
-absl::Status BenchmarkJoin(const PerfOptions& options, const DaemonUnderTest& daemon,
+absl::Status BenchmarkJoin(const PerfOptions& options, const RankHome& home,
                            std::vector<Record>* records) {
   const int64_t count = options.count > 0 ? options.count : 200;
   const int ranks = options.ranks;
@@ -93,8 +93,13 @@ absl::Status BenchmarkJoin(const PerfOptions& options, const DaemonUnderTest& da
   SharedArray<Times> times(static_cast<size_t>(count * ranks));
   const std::string prefix = UniquePrefix();
   const auto main = [&](int rank, Control* control) {
+    const absl::Status entered = home.Enter(rank);
+    if (!entered.ok()) {
+      control->Fail(std::string(entered.message()));
+      return 1;
+    }
     return ServeJoins(
-        control, rank, daemon.socket(), [&](shunt_session* session, const Command& c) {
+        control, rank, home.SocketOf(rank), [&](shunt_session* session, const Command& c) {
           const bool warm = c.variant == 1;
           // A warm communicator has been joined before: one unmeasured turn.
           for (int64_t i = warm ? -1 : 0; i < count; ++i) {
@@ -134,8 +139,11 @@ absl::Status BenchmarkJoin(const PerfOptions& options, const DaemonUnderTest& da
     const double median = Median(each);
     const char* name = warm ? "join_warm" : "join_new";
     std::printf("  %-12s %12.1f us\n", name, median);
-    records->push_back(
-        Record().Set("op", name).Set("ranks", ranks).Set("nodes", 1).Set("time_us", median));
+    records->push_back(Record()
+                           .Set("op", name)
+                           .Set("ranks", ranks)
+                           .Set("nodes", options.nodes)
+                           .Set("time_us", median));
   }
   return job->Stop();
 }

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "bench/harness/options.h"
 #include "bench/harness/private_daemon.h"
+#include "bench/harness/rank_home.h"
 #include "bench/harness/record.h"
 
 namespace shunt::bench {
@@ -15,7 +16,7 @@ namespace shunt::bench {
 
 // Median time from the last rank's call of join to the last rank's return, all sessions open: a
 // name joined before (warm) and a new one.
-absl::Status BenchmarkJoin(const PerfOptions& options, const DaemonUnderTest& daemon,
+absl::Status BenchmarkJoin(const PerfOptions& options, const RankHome& home,
                            std::vector<Record>* records);
 // Median time of shunt_open, the first in a freshly started process and later ones.
 absl::Status BenchmarkOpen(const PerfOptions& options, const DaemonUnderTest& daemon,

@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "bench/harness/job.h"
+#include "bench/harness/link_report.h"
 #include "bench/harness/options.h"
 #include "bench/harness/private_daemon.h"
+#include "bench/harness/rank_home.h"
 #include "bench/harness/record.h"
 #include "bench/harness/worker.h"
 #include "bench/perf/lifecycle.h"
@@ -42,14 +44,15 @@ absl::Status PlaceOnCpus(const PerfOptions& options, int rank) {
   return absl::OkStatus();
 }
 
-int RankMain(const PerfOptions& options, const std::string& socket, int rank, Control* control) {
-  const absl::Status placed = PlaceOnCpus(options, rank);
+int RankMain(const PerfOptions& options, const RankHome& home, int rank, Control* control) {
+  absl::Status placed = home.Enter(rank);
+  placed.Update(PlaceOnCpus(options, rank));
   if (!placed.ok()) {
     control->Fail(std::string(placed.message()));
     return 1;
   }
   const std::string name = "perf-" + std::to_string(control->driver_pid);
-  auto backend = OpenShuntBackend(rank, options.ranks, socket, name);
+  auto backend = OpenShuntBackend(rank, options.ranks, home.SocketOf(rank), name);
   if (!backend.ok()) {
     control->Fail(std::string(backend.status().message()));
     return 1;
@@ -59,15 +62,16 @@ int RankMain(const PerfOptions& options, const std::string& socket, int rank, Co
 
 class Sweep {
  public:
-  Sweep(const PerfOptions& options, Operation op) : options_(options), op_(op) {}
+  Sweep(const PerfOptions& options, Operation op, LinkReport link)
+      : options_(options), op_(op), link_(std::move(link)) {}
 
-  absl::Status Run(const DaemonUnderTest& daemon) {
+  absl::Status Run(const RankHome& home) {
     if (options_.placement == Placement::kIn && !HasInPlace(op_)) {
       return absl::InvalidArgumentError(std::string(Name(op_)) + " cannot run in place");
     }
     SHUNT_ASSIGN_OR_RETURN(const auto job,
                            Job::Fork("shunt", options_.ranks, [&](int rank, Control* control) {
-                             return RankMain(options_, daemon.socket(), rank, control);
+                             return RankMain(options_, home, rank, control);
                            }));
     PrintHead();
     std::vector<uint64_t> done;
@@ -101,6 +105,7 @@ class Sweep {
     std::printf("# shunt-perf %s: %d ranks on %d cores, memory %s\n",
                 std::string(Name(op_)).c_str(), options_.ranks, UsableCores(),
                 options_.memory == Memory::kHost ? "host (regions)" : "malloc");
+    if (options_.nodes > 1) std::printf("# %s\n", link_.Describe().c_str());
     std::printf("#%12s %12s %11s %10s %5s  %36s  %36s\n", "", "", "", "", "",
                 "out-of-place            ", "in-place              ");
     std::printf("#%12s %12s %11s %10s %5s ", "size", "count", "type", "redop", "root");
@@ -135,7 +140,8 @@ class Sweep {
     command.iterations = options_.iterations;
     command.warmup = options_.warmup;
     command.problem = problem;
-    SHUNT_ASSIGN_OR_RETURN(const Measurement m, job.Run(command));
+    double nic_bytes = 0;
+    SHUNT_ASSIGN_OR_RETURN(const Measurement m, link_.Run(job, command, &nic_bytes));
     const uint64_t bytes = SizeBytes(problem);
     const double algbw = static_cast<double>(bytes) / 1e3 / m.time_us;
     const double busbw = algbw * BusFactor(op_, options_.ranks);
@@ -148,7 +154,9 @@ class Sweep {
 
     Record record;
     record.Set("op", Name(op_)).Set("bytes", bytes).Set("count", problem.count);
-    record.Set("ranks", options_.ranks).Set("nodes", 1);
+    record.Set("ranks", options_.ranks);
+    link_.AddTo(&record, problem, m.time_us, nic_bytes);
+    if (!options_.algorithm.empty()) record.Set("algorithm", options_.algorithm);
     record.Set("memory", options_.memory == Memory::kHost ? "host" : "malloc");
     record.Set("dtype", shunt::Name(problem.dtype));
     if (Reduces(op_)) record.Set("redop", shunt::Name(problem.redop));
@@ -162,6 +170,7 @@ class Sweep {
 
   PerfOptions options_;
   Operation op_;
+  LinkReport link_;
   std::vector<Record> records_;
   uint64_t wrong_ = 0;
   double busbw_sum_ = 0;
@@ -170,22 +179,30 @@ class Sweep {
 
 absl::Status RunBenchmark(const PerfOptions& options, uint64_t* wrong) {
   if (options.open_child) return OpenChild(options.socket);
-  SHUNT_ASSIGN_OR_RETURN(const auto daemon, DaemonUnderTest::Start(options.socket));
+  const auto op = ParseOperation(options.op);
+  if (options.nodes > 1 && !op && options.op != "join") {
+    return absl::InvalidArgumentError("--nodes: for operations and join, not for " + options.op);
+  }
+  SHUNT_ASSIGN_OR_RETURN(const auto cluster, StartNodes(options));
+  SHUNT_ASSIGN_OR_RETURN(const auto daemons, Daemons::Start(cluster.get(), options.socket));
+  const Layout layout{options.ranks, options.nodes};
+  const RankHome home(layout, cluster.get(), *daemons);
+  const DaemonUnderTest& daemon = (*daemons)[0];
   std::vector<Record> records;
   absl::Status status;
-  if (const auto op = ParseOperation(options.op)) {
-    Sweep sweep(options, *op);
-    status = sweep.Run(*daemon);
+  if (op) {
+    Sweep sweep(options, *op, LinkReport(cluster.get(), layout));
+    status = sweep.Run(home);
     records = sweep.records();
     *wrong = sweep.wrong();
   } else if (options.op == "join") {
-    status = BenchmarkJoin(options, *daemon, &records);
+    status = BenchmarkJoin(options, home, &records);
   } else if (options.op == "open") {
-    status = BenchmarkOpen(options, *daemon, &records);
+    status = BenchmarkOpen(options, daemon, &records);
   } else if (options.op == "soak") {
-    status = BenchmarkSoak(options, *daemon, &records);
+    status = BenchmarkSoak(options, daemon, &records);
   } else {
-    status = BenchmarkIdle(options, *daemon, &records);
+    status = BenchmarkIdle(options, daemon, &records);
   }
   status.Update(WriteJson(options.json, records));
   return status;

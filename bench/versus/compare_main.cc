@@ -7,6 +7,7 @@
 
 #include "bench/bounds/one_pass.h"
 #include "bench/harness/job.h"
+#include "bench/harness/link_report.h"
 #include "bench/harness/options.h"
 #include "bench/harness/private_daemon.h"
 #include "bench/harness/record.h"
@@ -17,9 +18,11 @@ namespace shunt::bench {
 namespace {
 
 struct Side {
-  std::vector<double> times;  // microseconds, one a round
+  std::vector<double> times;      // microseconds, one a round
+  std::vector<double> nic_bytes;  // of an operation
   uint64_t wrong = 0;
   double Median() const { return times.empty() ? 0 : bench::Median(times); }
+  double NicBytes() const { return nic_bytes.empty() ? 0 : bench::Median(nic_bytes); }
 };
 
 class Comparison {
@@ -36,14 +39,21 @@ class Comparison {
     if (options_.placement == Placement::kIn && !HasInPlace(options_.op)) {
       return absl::InvalidArgumentError(std::string(Name(options_.op)) + " cannot run in place");
     }
+    if (options_.bound && options_.nodes > 1) {
+      return absl::InvalidArgumentError("--bound is one node's memory; --nodes has line_fraction");
+    }
+    const Layout layout{options_.ranks, options_.nodes};
+    SHUNT_ASSIGN_OR_RETURN(cluster_, StartNodes(options_));
     if (options_.run_peer) {
       SHUNT_ASSIGN_OR_RETURN(directory_, TemporaryDirectory::Make());
-      SHUNT_ASSIGN_OR_RETURN(peer_, StartPeer(options_.peer, options_.ranks, directory_->path()));
+      SHUNT_ASSIGN_OR_RETURN(peer_,
+                             StartPeer(options_.peer, layout, cluster_.get(), directory_->path()));
     }
     if (options_.run_shunt) {
-      SHUNT_ASSIGN_OR_RETURN(daemon_, DaemonUnderTest::Start(options_.socket));
-      SHUNT_ASSIGN_OR_RETURN(shunt_, StartShunt(options_.ranks, daemon_->socket()));
+      SHUNT_ASSIGN_OR_RETURN(daemons_, Daemons::Start(cluster_.get(), options_.socket));
+      SHUNT_ASSIGN_OR_RETURN(shunt_, StartShunt(layout, cluster_.get(), *daemons_));
     }
+    link_ = LinkReport(cluster_.get(), layout);
     return absl::OkStatus();
   }
 
@@ -118,9 +128,11 @@ class Comparison {
     return absl::OkStatus();
   }
 
-  static absl::Status Measure(Job* job, const Command& command, Side* side) {
+  absl::Status Measure(Job* job, const Command& command, Side* side) const {
     if (job == nullptr) return absl::OkStatus();
-    SHUNT_ASSIGN_OR_RETURN(const Measurement m, job->Run(command));
+    double nic_bytes = 0;
+    SHUNT_ASSIGN_OR_RETURN(const Measurement m, link_.Run(*job, command, &nic_bytes));
+    side->nic_bytes.push_back(nic_bytes);
     side->times.push_back(m.time_us);
     side->wrong += m.wrong;
     return absl::OkStatus();
@@ -133,10 +145,12 @@ class Comparison {
         Reduces(options_.op) ? (" " + std::string(shunt::Name(options_.redop))).c_str() : "",
         options_.ranks, UsableCores(), options_.peer.c_str(),
         options_.memory == Memory::kHost ? "regions" : "malloc", options_.rounds);
+    if (cluster_) std::printf("# %s\n", link_.Describe().c_str());
     std::printf("# %10s %5s %12s %12s %8s %12s %12s", "bytes", "place",
                 (options_.peer + " us").c_str(), "shunt us", "ratio",
                 (options_.peer + " GB/s").c_str(), "shunt GB/s");
     if (options_.bound) std::printf(" %11s %9s", "bound GB/s", "of bound");
+    if (cluster_) std::printf(" %9s %9s", "peer line", "line");
     std::printf(" %9s %9s\n", "wrong", "wrong");
     std::fflush(stdout);
   }
@@ -156,13 +170,19 @@ class Comparison {
     if (options_.bound) {
       std::printf(" %11.2f %8.0f%%", busbw(bound_us), ours > 0 ? 100 * bound_us / ours : 0.0);
     }
+    if (cluster_) {
+      std::printf(" %8.0f%% %8.0f%%", 100 * link_.LineFraction(problem, theirs),
+                  100 * link_.LineFraction(problem, ours));
+    }
     std::printf(" %9lu %9lu  %s\n", peer.wrong, shunt.wrong, variant.c_str());
     std::fflush(stdout);
     any_wrong_ = any_wrong_ || peer.wrong != 0 || shunt.wrong != 0;
 
     Record record;
     record.Set("op", Name(problem.op)).Set("bytes", bytes).Set("ranks", problem.ranks);
-    record.Set("nodes", 1).Set("memory", options_.memory == Memory::kHost ? "host" : "malloc");
+    link_.AddTo(&record, problem, ours, shunt.NicBytes());
+    if (!options_.algorithm.empty()) record.Set("algorithm", options_.algorithm);
+    record.Set("memory", options_.memory == Memory::kHost ? "host" : "malloc");
     record.Set("dtype", shunt::Name(problem.dtype));
     if (Reduces(problem.op)) record.Set("redop", shunt::Name(problem.redop));
     record.Set("placement", in_place ? "in" : "out");
@@ -174,6 +194,10 @@ class Comparison {
     if (theirs > 0) {
       record.Set("peer_time_us", theirs).Set("peer_busbw_gbps", busbw(theirs));
       record.Set("peer_wrong", peer.wrong);
+      if (cluster_) {
+        record.Set("peer_line_fraction", link_.LineFraction(problem, theirs));
+        record.Set("peer_nic_bytes", peer.NicBytes());
+      }
       if (!variant.empty()) record.Set("peer_variant", variant);
     }
     if (both) record.Set("ratio", theirs / ours);
@@ -187,7 +211,9 @@ class Comparison {
   CompareOptions options_;
   std::vector<std::string> variants_;
   std::unique_ptr<TemporaryDirectory> directory_;
-  std::unique_ptr<DaemonUnderTest> daemon_;
+  std::unique_ptr<NetCluster> cluster_;  // ends after what runs on it
+  LinkReport link_;
+  std::unique_ptr<Daemons> daemons_;
   std::unique_ptr<Job> peer_;
   std::unique_ptr<Job> shunt_;
   std::vector<Record> records_;

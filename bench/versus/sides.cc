@@ -2,27 +2,12 @@
 
 #include <unistd.h>
 
-#include "bench/harness/private_daemon.h"
+#include "bench/harness/processes.h"
+#include "bench/harness/rank_home.h"
 #include "runtime/core/status.h"
 
 namespace shunt::bench {
 namespace {
-
-// One process a rank, started by us.
-absl::StatusOr<std::unique_ptr<Job>> StartProcesses(const std::string& name, int ranks,
-                                                    const std::vector<std::string>& command) {
-  return Job::Start(
-      name, ranks, [&](const std::string& control) -> absl::StatusOr<std::vector<pid_t>> {
-        std::vector<pid_t> pids;
-        for (int rank = 0; rank < ranks; ++rank) {
-          std::vector<std::string> arguments = command;
-          arguments.insert(arguments.end(), {"--control", control, "--rank", std::to_string(rank)});
-          SHUNT_ASSIGN_OR_RETURN(const pid_t pid, SpawnProgram(arguments));
-          pids.push_back(pid);
-        }
-        return pids;
-      });
-}
 
 absl::StatusOr<std::unique_ptr<Job>> StartMpi(const std::string& name, int ranks,
                                               const std::string& program) {
@@ -45,29 +30,42 @@ absl::StatusOr<std::unique_ptr<Job>> StartMpi(const std::string& name, int ranks
 std::vector<std::string> PeerVariants(const std::string& peer, Operation op) {
   if (peer == "gloo") {
     if (op == Operation::kAllReduce) return {"ring", "bcube"};
-  } else if (op == Operation::kReduceScatter) {
+  } else if (peer != "bare" && op == Operation::kReduceScatter) {
     return {"MPI_Reduce_scatter_block", "MPI_Reduce_scatter"};
   }
   return {""};
 }
 
-absl::StatusOr<std::unique_ptr<Job>> StartPeer(const std::string& peer, int ranks,
+absl::StatusOr<std::unique_ptr<Job>> StartPeer(const std::string& peer, const Layout& layout,
+                                               const NetCluster* cluster,
                                                const std::string& directory) {
+  const bool processes = peer == "gloo" || peer == "bare";
+  if (cluster != nullptr && !processes) {
+    return absl::InvalidArgumentError("--nodes: the peers between nodes are gloo and bare, not " +
+                                      peer +
+                                      ": its mpirun would start its ranks on this node only");
+  }
   auto program = SiblingProgram("shunt-peer-" + peer);
   if (!program.ok()) {
     return absl::NotFoundError("this build has no peer " + peer +
                                ": install its packages (scripts/dependencies.txt), configure and "
                                "build again");
   }
-  if (peer == "gloo") {
-    return StartProcesses(peer, ranks, {*program, "--directory", directory});
+  if (processes) {
+    return StartProcesses(peer, layout, cluster, [&](int) {
+      return std::vector<std::string>{*program, "--directory", directory};
+    });
   }
-  return StartMpi(peer, ranks, *program);
+  return StartMpi(peer, layout.ranks, *program);
 }
 
-absl::StatusOr<std::unique_ptr<Job>> StartShunt(int ranks, const std::string& socket) {
+absl::StatusOr<std::unique_ptr<Job>> StartShunt(const Layout& layout, const NetCluster* cluster,
+                                                const Daemons& daemons) {
   SHUNT_ASSIGN_OR_RETURN(const std::string program, SiblingProgram("shunt-peer-shunt"));
-  return StartProcesses("shunt", ranks, {program, "--socket", socket});
+  const RankHome home(layout, cluster, daemons);
+  return StartProcesses("shunt", layout, cluster, [&](int rank) {
+    return std::vector<std::string>{program, "--socket", home.SocketOf(rank)};
+  });
 }
 
 }  // namespace shunt::bench

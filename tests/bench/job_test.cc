@@ -74,6 +74,24 @@ TEST_CASE("a correct library is timed and found correct") {
   CHECK(job->Stop().ok());
 }
 
+TEST_CASE("every operation of a command is counted, warm-up and checks too") {
+  const auto job = StartLonely();
+  Command command = CommandFor(kCorrect);
+  command.blocks = 0;
+  command.check = true;
+  for (int i = 0; i < 2; ++i) {  // each command from zero
+    const auto checks = job->Run(command);
+    REQUIRE(checks.ok());
+    CHECK(checks->operations == 2);
+  }
+  command.blocks = 2;
+  command.iterations = 13;
+  const auto timed = job->Run(command);
+  REQUIRE(timed.ok());
+  CHECK(timed->operations > 2 + 2 * 13);
+  CHECK(job->Stop().ok());
+}
+
 TEST_CASE("every kind of wrong result is counted") {
   const auto job = StartLonely();
   for (const Behaviour behaviour : {kFlipsABit, kWritesTooMuch, kSpoilsItsInput}) {

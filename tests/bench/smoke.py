@@ -122,8 +122,52 @@ def compare():
         assert abs(record["ratio"] - record["peer_time_us"] / record["time_us"]) < 1e-3 * record["ratio"], record
 
 
+def nodes_peers():
+    need("shunt-compare", "shunt-peer-bare", "shunt-netns")
+    need_namespaces()
+    for peer, sizes, ranks, rate in (("bare", "8,4K", "7", ()), ("gloo", "8,100K", "4", ("--link-rate", "250mbit"))):
+        if not (BIN / f"shunt-peer-{peer}").exists():
+            continue
+        _, records = run("shunt-compare", peer, "all_reduce", "--sides", "peer", "--nodes", "4", "--ranks", ranks,
+                         "--rounds", "1", "--placement", "both", "--sizes", sizes, *rate, *BRIEF)
+        assert len(records) == 4, records
+        for record in records:
+            assert record["peer_wrong"] == 0 and record["peer_time_us"] > 0 and record["nodes"] == 4, record
+            # The ranks are on different nodes: their bytes crossed the links.
+            assert record["peer_nic_bytes"] > record["bytes"], record
+            assert record.get("link_rate") == (rate[1] if rate else None), record
+    for arguments, code, words in (
+            (("openmpi", "all_reduce", "--nodes", "2"), 1, "between nodes are gloo and bare"),
+            (("bare", "broadcast", "--nodes", "2", "--sides", "peer"), 1, "only all_reduce"),
+            (("bare", "all_reduce", "--nodes", "2", "--sides", "peer", "--link-rate", "fast"), 1, '"fast"'),
+            (("bare", "all_reduce", "--nodes", "4"), 105, "4 nodes need as many ranks"),
+            (("bare", "all_reduce", "--link-rate", "1gbit"), 105, "need at least 2")):
+        done, _ = run("shunt-compare", *arguments, expect=code)
+        assert words in done.stderr, done.stderr
+
+
+def nodes_limits():
+    need("shunt-limits", "shunt-peer-bare", "shunt-netns")
+    need_namespaces()
+    done, records = run("shunt-limits", "--nodes", "2", "--link-rate", "250mbit", *BRIEF)
+    bare = [record for record in records if record["op"] == "bare_all_reduce"]
+    assert [record["bytes"] for record in bare] == [8, 64, 512, 4096], records
+    assert all(record["bound"] > 0 for record in records), records
+    streams = [record for record in records if record["op"] == "tcp_stream"]
+    if "tcp_stream             skipped" not in done.stdout:
+        # A shaped link gives no more than its rate.
+        assert [record["link_rate"] for record in streams] == ["250mbit", "unshaped"], records
+        assert streams[0]["value"] < 0.0325, streams
+
+
+def need_namespaces():
+    if subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode != 0:
+        skip("network namespaces need root: unshare --user --map-root-user --net ctest ...")
+
+
 what = sys.argv[2]
 if what.startswith("peer_"):
     peer(what.removeprefix("peer_"))
 else:
-    {"limits": limits, "perf": perf, "lifecycle": lifecycle, "compare": compare}[what]()
+    {"limits": limits, "perf": perf, "lifecycle": lifecycle, "compare": compare, "nodes_peers": nodes_peers,
+     "nodes_limits": nodes_limits}[what]()
