@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/event_signal.h"
 #include "daemon/log.h"
+#include "daemon/pin_scope.h"
 #include "daemon/scheduler.h"
 #include "runtime/board/failure.h"
 #include "runtime/core/check.h"
@@ -16,30 +17,6 @@ namespace {
 constexpr uint64_t kLongBytes = 256 << 10;
 // Bounds the descriptors that a client can make the daemon keep.
 constexpr int kWatchesMax = 256;
-constexpr std::chrono::seconds kCallStatusTimeout(1);
-
-// Regions that the operation at hand has resolved: their mappings stay while it runs, also if their
-// owner dies meanwhile. One for each thread; Serve and PostFor never nest.
-class PinScope {
- public:
-  PinScope() { current = this; }
-  ~PinScope() { current = nullptr; }
-  PinScope(const PinScope&) = delete;
-
-  std::vector<std::shared_ptr<memory::Region>> Take() { return {pinned_.begin(), pinned_.end()}; }
-
-  static void Pin(std::shared_ptr<memory::Region> region) {
-    SHUNT_CHECK(current != nullptr);
-    if (current->pinned_.empty() || current->pinned_.back() != region) {
-      current->pinned_.push_back(std::move(region));
-    }
-  }
-
- private:
-  static thread_local PinScope* current;
-  absl::InlinedVector<std::shared_ptr<memory::Region>, 8> pinned_;
-};
-thread_local PinScope* PinScope::current = nullptr;
 
 }  // namespace
 
@@ -76,18 +53,6 @@ Communicator::Communicator(CommunicatorKey key, uint64_t id, uint64_t epoch, int
 Communicator::~Communicator() {
   host_->loop->Cancel(timer_);
   if (engine_ != nullptr) engine_->Close(wire_id_);
-}
-
-void Communicator::Span(NodeEngine* engine, uint64_t wire_id, exchange::NodeMap map, int node,
-                        std::vector<NodeKey> nodes) {
-  engine_ = engine;
-  wire_id_ = wire_id;
-  nodes_ = nodes;
-  node_ = node;
-  engine->Open({wire_id, std::move(map), node, std::move(nodes),
-                [weak = weak_from_this()](const NodeFailure& failure) {
-                  if (const auto self = weak.lock()) self->FailSpanning(failure);
-                }});
 }
 
 void Communicator::SetMembers(std::vector<Member> members) {
@@ -130,9 +95,11 @@ bool Communicator::MemberGone(int rank, bool died) {
   ++gone_;
   // Atomics on the board only: a worker may be serving it meanwhile.
   server_.RankGone(rank, died);
-  if (died && engine_ != nullptr) {
-    engine_->Tell(wire_id_, {board::FailureReason::kRankDied,
-                             std::string(server_.OutcomeOfFailed().message())});
+  if (died) {
+    NoticeFailureLocked();
+  } else if (engine_ != nullptr) {
+    engine_->TellLeft(wire_id_, numbers_[rank], server_.Posted(rank),
+                      absl::StrCat(board::RankText(board_, rank), " on node ", host_->node));
   }
   for (auto& [channel, queue] : queues_) {
     for (auto it = queue.pending.begin(); it != queue.pending.end();) {
@@ -164,28 +131,28 @@ bool Communicator::MemberGone(int rank, bool died) {
 
 void Communicator::Abort(int rank, std::string_view reason) {
   server_.Abort(rank, reason);
-  if (engine_ != nullptr) {
-    engine_->Tell(wire_id_, {board::FailureReason::kAborted,
-                             std::string(server_.OutcomeOfFailed().message())});
-  }
   std::lock_guard lock(mutex_);
-  LogFailureLocked();
+  NoticeFailureLocked();
   ScheduleAllLocked();
 }
 
-void Communicator::LogFailureLocked() {
-  if (failure_logged_) return;
-  failure_logged_ = true;
+void Communicator::NoticeFailureLocked() {
+  if (failure_noticed_) return;
+  failure_noticed_ = true;
   LogInfo("communicator failed", {{"communicator", id_},
                                   {"name", key_.name},
                                   {"job", key_.job},
                                   {"uid", key_.uid},
                                   {"error", std::string(server_.FailureStatus().message())}});
+  if (engine_ == nullptr) return;
+  const absl::Status failure = server_.OutcomeOfFailed();
+  engine_->Tell(wire_id_, {board::ReasonOf(failure.code()), std::string(failure.message())});
 }
 
 void Communicator::FailForStop(std::string_view reason) {
   board::RecordFailure(board_, board::FailureReason::kDaemonGone, -1, reason);
   std::lock_guard lock(mutex_);
+  NoticeFailureLocked();
   ScheduleAllLocked();
 }
 
@@ -196,165 +163,6 @@ bool Communicator::TakesPart(int rank, uint32_t channel) const {
   const int number = board_.shape().Number(rank);
   return (pair.source_here && pair.source == number) ||
          (pair.destination_here && pair.destination == number);
-}
-
-std::vector<cluster::RankCall> Communicator::RankCalls() const {
-  std::vector<cluster::RankCall> calls;
-  for (int rank = 0; rank < board_.ranks(); ++rank) {
-    calls.push_back({numbers_[rank], board_.row(rank).pid.load(std::memory_order_relaxed),
-                     server_.LastCall(rank)});
-  }
-  return calls;
-}
-
-void Communicator::AskWhoIsMissing(uint32_t channel, uint64_t seq) {
-  // The others count the calls of this communicator alike: who is at another one is late.
-  const std::string mine = server_.LastCall(board_.RankOf(channel, 0));
-  struct Inquiry {
-    size_t open = 0;
-    std::string missing;
-  };
-  auto inquiry = std::make_shared<Inquiry>();
-  inquiry->open = nodes_.size() - 1;
-  for (int node = 0; node < static_cast<int>(nodes_.size()); ++node) {
-    if (node == node_) continue;
-    host_->cluster->CallStatus(
-        nodes_[node].name, wire_id_, kCallStatusTimeout,
-        [self = shared_from_this(), inquiry, channel, seq, mine,
-         name = nodes_[node].name](const absl::StatusOr<std::vector<cluster::RankCall>>& calls) {
-          const auto add = [&](const std::string& text) {
-            absl::StrAppend(&inquiry->missing, inquiry->missing.empty() ? "" : ", ", text);
-          };
-          if (!calls.ok()) {
-            add(absl::StrCat("node ", name, ", whose daemon gives no answer (",
-                             calls.status().message(), ")"));
-          } else {
-            for (const cluster::RankCall& call : *calls) {
-              if (call.last_call == mine) continue;
-              add(absl::StrCat(
-                  "rank ", call.rank, " (pid ", call.pid, ") on node ", name,
-                  call.last_call.empty() ? ", which never called" : ", whose last call was ",
-                  call.last_call));
-            }
-          }
-          if (--inquiry->open == 0) self->FailAbsent(channel, seq, inquiry->missing);
-        });
-  }
-}
-
-void Communicator::FailAbsent(uint32_t channel, uint64_t seq, const std::string& missing) {
-  std::string words;
-  {
-    std::lock_guard lock(mutex_);
-    const SpanningChannel& state = spanning_[channel];
-    if (!state.busy || state.next != seq) return;  // it has ended meanwhile
-    words = state.words;
-  }
-  const std::string text =
-      absl::StrCat(words, " on communicator '", key_.name, "' and waited until its deadline",
-                   missing.empty() ? ": all ranks called, but it did not end" : " for ", missing);
-  board::RecordFailure(board_, board::FailureReason::kAbsent, -1, text);
-  engine_->Tell(wire_id_, {board::FailureReason::kAbsent, text});
-  std::lock_guard lock(mutex_);
-  LogFailureLocked();
-  ScheduleAllLocked();
-}
-
-NodeFailure Communicator::FailureSeen() const {
-  const absl::Status status = server_.OutcomeOfFailed();
-  return {board::ReasonOf(status.code()), std::string(status.message())};
-}
-
-void Communicator::FailSpanning(const NodeFailure& failure) {
-  board::RecordFailure(board_, failure.reason, -1, failure.text);
-  std::lock_guard lock(mutex_);
-  LogFailureLocked();
-  ScheduleAllLocked();
-}
-
-void Communicator::RunSpanning(uint32_t channel) {
-  struct Pins {
-    std::vector<std::shared_ptr<memory::Region>> regions;
-  };
-  std::unique_lock lock(mutex_);
-  ChannelQueue& queue = queues_[channel];
-  do {
-    queue.again = false;
-    if (server_.failed() && !queue.pending.empty()) {
-      std::map<uint64_t, Served> pending = std::move(queue.pending);
-      queue.pending.clear();
-      lock.unlock();
-      const absl::Status outcome = server_.OutcomeOfFailed();
-      for (auto& [seq, served] : pending) Complete(channel, seq, std::move(served), outcome);
-      lock.lock();
-      continue;
-    }
-    SpanningChannel& state = spanning_[channel];
-    if (state.busy) break;
-    const uint64_t seq = state.next;
-    board::Gathered gathered;
-    board::Service service;
-    auto pins = std::make_shared<Pins>();
-    {
-      PinScope scope;
-      service = server_.Gather(channel, seq, &gathered);
-      pins->regions = scope.Take();
-    }
-    if (service == board::Service::kFailed) {
-      // The other nodes hear what this one's ranks have found.
-      LogFailureLocked();
-      engine_->Tell(wire_id_, FailureSeen());
-      ScheduleAllLocked();
-      break;
-    }
-    if (service != board::Service::kSucceeded) continue;
-    state.busy = true;
-    NodeEngine::Call call;
-    call.wire_id = wire_id_;
-    if (channel != 0) {
-      const board::Board::Pair pair = board_.PairOf(channel);
-      call.channel = 1 + static_cast<uint32_t>(pair.source) * static_cast<uint32_t>(world_) +
-                     static_cast<uint32_t>(pair.destination);
-    }
-    call.sequence = seq;
-    call.spec = gathered.spec;
-    for (const board::Gathered::Rank& rank : gathered.ranks) {
-      call.local.push_back({rank.in, rank.out, rank.scalar});
-    }
-    call.tables.assign(gathered.tables.begin(), gathered.tables.end());
-    call.pins = std::move(pins);
-    state.words = call.words =
-        absl::StrCat(board::RankText(board_, board_.RankOf(channel, 0)), " called ",
-                     server_.LastCall(board_.RankOf(channel, 0)));
-    call.done = [self = shared_from_this(), channel, seq](const absl::Status& outcome) {
-      self->Exchanged(channel, seq, outcome);
-    };
-    engine_->Begin(std::move(call));
-  } while (queue.again);
-  queue.scheduled = false;
-  if (queue.pending.empty()) queues_.erase(channel);
-}
-
-// The engine's thread.
-void Communicator::Exchanged(uint32_t channel, uint64_t seq, const absl::Status& outcome) {
-  if (outcome.ok()) {
-    server_.Finish(channel, seq);
-  } else {
-    server_.Fail(channel, seq, board::FailureReason::kStuck, -1,
-                 std::string_view(outcome.message().data(), outcome.message().size()));
-  }
-  std::unique_lock lock(mutex_);
-  SpanningChannel& state = spanning_[channel];
-  state.busy = false;
-  ++state.next;
-  ChannelQueue& queue = queues_[channel];
-  auto node = queue.pending.extract(seq);
-  ScheduleLocked(channel, queue);
-  lock.unlock();
-  if (!node.empty()) {
-    Complete(channel, seq, std::move(node.mapped()),
-             outcome.ok() ? outcome : server_.OutcomeOfFailed());
-  }
 }
 
 void Communicator::Serve(int rank, std::shared_ptr<Session> session, uint64_t ring_token,
@@ -382,18 +190,14 @@ void Communicator::AddLocked(uint32_t channel, uint64_t seq, Asker asker) {
 void Communicator::Kick(uint32_t channel, int64_t deadline_ns) {
   std::lock_guard lock(mutex_);
   if (server_.failed()) {
-    LogFailureLocked();
+    NoticeFailureLocked();
     ScheduleAllLocked();
-    if (engine_ != nullptr && !told_) {
-      told_ = true;
-      engine_->Tell(wire_id_, FailureSeen());
-    }
     return;
   }
-  if (spans_nodes()) {
+  if (board_.Remote(channel)) {
     if (channel >= board_.channel_count()) return;
     if (deadline_ns > 0) {  // 0: news that tells of no call
-      spanning_[channel].deadline_ns = deadline_ns;
+      remote_[channel].deadline_ns = deadline_ns;
       WatchDeadlineLocked(deadline_ns);
     }
     ScheduleLocked(channel, queues_[channel]);
@@ -440,8 +244,8 @@ absl::Status Communicator::PostFor(int rank, const board::Call& call, board::Reg
     return absl::FailedPreconditionError(
         absl::StrCat("rank ", rank, " has left communicator ", id_));
   }
-  const uint32_t channel = server_.ChannelOf(rank, call);
-  uint64_t& last = posted_[{channel, board::Server::ParticipantOf(rank, call)}];
+  const auto [channel, participant] = server_.SeatOf(rank, call);
+  uint64_t& last = posted_[{channel, participant}];
   {
     PinScope pins;
     SHUNT_RETURN_IF_ERROR(server_.PostFor(rank, call, in, out, last + 1).status());
@@ -483,7 +287,7 @@ void Communicator::ScheduleAllLocked() {
 }
 
 void Communicator::RunChannel(uint32_t channel) {
-  if (spans_nodes()) return RunSpanning(channel);
+  if (board_.Remote(channel)) return RunRemote(channel);
   std::unique_lock lock(mutex_);
   ChannelQueue& queue = queues_[channel];  // stays: only this function erases it
   while (!queue.pending.empty()) {
@@ -508,7 +312,7 @@ void Communicator::RunChannel(uint32_t channel) {
       break;
     }
     if (service == board::Service::kFailed) {
-      LogFailureLocked();
+      NoticeFailureLocked();
       // Dead for every channel: the others find out now.
       for (auto& [other, other_queue] : queues_) {
         if (other != channel && !other_queue.pending.empty()) ScheduleLocked(other, other_queue);
@@ -580,7 +384,7 @@ void Communicator::ExpireDue() {
   timer_ = 0;
   const int64_t now = NowNs();
   int64_t next = kNeverNs;
-  for (auto& [channel, state] : spanning_) {
+  for (auto& [channel, state] : remote_) {
     if (state.deadline_ns > now) {
       next = std::min(next, state.deadline_ns);
     } else if (state.busy) {
@@ -659,7 +463,7 @@ bool Communicator::LooksBusy() const {
     if (kind == OpKind::kSend || kind == OpKind::kRecv) {
       const int peer = static_cast<int16_t>(words >> 32);
       if (peer < 0 || peer >= world_) continue;
-      id = board_.PairChannelOf(rank, peer, kind == OpKind::kSend);
+      id = board_.SeatOf(rank, peer, kind == OpKind::kSend).channel;
     }
     const board::Channel channel = board_.channel(id);
     for (int p = 0; p < channel.participants(); ++p) {

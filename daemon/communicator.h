@@ -160,20 +160,21 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
                std::vector<int32_t> numbers, OperationHost* host, UniqueFd board_fd,
                Mapping mapping);
   // Begins what this node's ranks have all called, on a communicator that spans nodes.
-  void RunSpanning(uint32_t channel);
+  void RunRemote(uint32_t channel);
   void Exchanged(uint32_t channel, uint64_t seq, const absl::Status& outcome);
-  void FailSpanning(const NodeFailure& failure);
+  // Another node's ranks, or the way to them, have failed.
+  void Fail(const NodeFailure& failure);
   // The deadline of an exchange has passed: asks the other nodes which of their ranks have not
   // called.
   void AskWhoIsMissing(uint32_t channel, uint64_t seq);
   void FailAbsent(uint32_t channel, uint64_t seq, const std::string& missing);
-  NodeFailure FailureSeen() const;
 
   std::byte* Resolve(int rank, uint64_t region, uint64_t offset, uint64_t bytes) override;
   void AddLocked(uint32_t channel, uint64_t seq, Asker asker);
   void ScheduleLocked(uint32_t channel, ChannelQueue& queue);
   void ScheduleAllLocked();
-  void LogFailureLocked();
+  // Logs that the communicator has failed and tells the other nodes, once.
+  void NoticeFailureLocked();
   void WatchDeadlineLocked(int64_t deadline_ns);
   void ExpireDue();
   static void Answer(Asker& asker, const absl::Status& outcome);
@@ -194,7 +195,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   mutable std::mutex mutex_;
   std::vector<Member> members_;
   int gone_ = 0;
-  bool failure_logged_ = false;
+  bool failure_noticed_ = false;
   std::unordered_map<uint32_t, ChannelQueue> queues_;
   // Of participants whose calls the daemon posts: (channel, participant) → the last sequence.
   std::map<std::pair<uint32_t, int>, uint64_t> posted_;
@@ -203,16 +204,16 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
 
   NodeEngine* engine_ = nullptr;
   uint64_t wire_id_ = 0;
-  bool told_ = false;  // the other nodes, what this one's ranks found
-  struct SpanningChannel {
-    uint64_t next = 1;
+  struct RemoteChannel {
+    uint64_t next = 1;  // the sequence that the engine gets next, or has if busy
     bool busy = false;
     std::string words;  // of the call in the works
     int64_t deadline_ns = kNeverNs;
   };
   std::vector<NodeKey> nodes_;
+  std::vector<int32_t> node_of_;  // by number
   int node_ = 0;
-  std::unordered_map<uint32_t, SpanningChannel> spanning_;
+  std::unordered_map<uint32_t, RemoteChannel> remote_;
 };
 
 }  // namespace shunt::daemon

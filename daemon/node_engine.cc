@@ -13,17 +13,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/log.h"
-#include "runtime/collectives/plan/net_cost.h"
 #include "runtime/core/clock.h"
 #include "runtime/core/status.h"
+#include "runtime/exchange/choice.h"
 
 namespace shunt::daemon {
 namespace {
 
 constexpr size_t kPoolBytes = 256 << 20;
-constexpr uint64_t kSliceBytes = 256 << 10;
-constexpr uint32_t kSlicesMax = 4096;
 constexpr uint32_t kWindow = 4;
+constexpr transport::PeerId kSelf = ~0u;
 constexpr int64_t kWordsWaitNs = 500'000'000;
 // Signatures of ended operations that are kept for messages that come late.
 constexpr size_t kHistory = 64;
@@ -34,8 +33,8 @@ constexpr LinkModel kModel{.latency_s = 30e-6,
                            .bytes_per_s = 1.2e9,
                            .reduce_bytes_per_s = 8e9,
                            .incast_factor = 1.5,
-                           .slices_max = kSlicesMax,
-                           .slice_bytes_min = kSliceBytes};
+                           .slices_max = exchange::kSlicesMax,
+                           .slice_bytes_min = exchange::kSliceBytes};
 
 uint64_t Mix(uint64_t hash, uint64_t value) {
   for (int i = 0; i < 8; ++i) {
@@ -64,30 +63,6 @@ transport::wire::Token TokenOf(const std::string& secret) {
 // along edges that two wrong roots might not share.
 constexpr uint32_t kAgreement = 1u << 31;
 
-enum class Note : uint8_t { kFailed = 1, kCalled = 2 };
-
-struct Called {
-  uint32_t channel = 0;
-  uint64_t sequence = 0;
-};
-
-std::string EncodeFailed(const NodeFailure& failure, size_t bytes_max) {
-  std::string note(1, static_cast<char>(Note::kFailed));
-  note.push_back(static_cast<char>(failure.reason));
-  note.append(failure.text, 0, bytes_max - note.size());
-  return note;
-}
-
-std::string EncodeCalled(const Called& called, const std::string& words, size_t bytes_max) {
-  std::string note(1, static_cast<char>(Note::kCalled));
-  char numbers[12];
-  std::memcpy(numbers, &called.channel, 4);
-  std::memcpy(numbers + 4, &called.sequence, 8);
-  note.append(numbers, sizeof(numbers));
-  note.append(words, 0, bytes_max - note.size());
-  return note;
-}
-
 }  // namespace
 
 struct NodeEngine::PeerState {
@@ -112,6 +87,8 @@ struct NodeEngine::SpanState {
     uint64_t sequence;
     transport::Signature signature;
   };
+  // Of the ranks that have left, the one that called least.
+  std::optional<exchange::LeftNote> left;
   std::vector<Stray> strays;  // of operations that this node has not begun
 
   const Known* Find(uint32_t channel, uint64_t sequence) const {
@@ -161,37 +138,6 @@ class LocalTable final : public exchange::PairTable {
   const int node_;
   const std::vector<board::VRow>& rows_;
 };
-
-// Algorithm and slices, from what all nodes know.
-exchange::Shape ShapeOf(const CollectiveSpec& call, const exchange::NodeMap& map) {
-  exchange::Shape shape;
-  shape.map = &map;
-  shape.call = call;
-  shape.net.kind = call.kind == OpKind::kAllToAllV ? OpKind::kAllToAll : call.kind;
-  shape.net.participants = map.nodes();
-  shape.net.root = HasRoot(call.kind) ? map.node_of[call.root] : 0;
-  const bool whole = call.kind == OpKind::kAllReduce || call.kind == OpKind::kReduce ||
-                     call.kind == OpKind::kBroadcast;
-  const uint64_t bytes =
-      call.count * SizeOf(call.dtype) * (whole ? 1 : static_cast<uint64_t>(map.world()));
-  static constexpr Algorithm kAll[] = {Algorithm::kRing,
-                                       Algorithm::kDoubleTree,
-                                       Algorithm::kHalvingDoubling,
-                                       Algorithm::kRecursiveDoubling,
-                                       Algorithm::kBruck,
-                                       Algorithm::kPat,
-                                       Algorithm::kPairwise,
-                                       Algorithm::kBinomial};
-  if (call.kind == OpKind::kAllToAllV) {
-    shape.net.algorithm = Algorithm::kPairwise;
-    return shape;
-  }
-  const absl::StatusOr<NetChoice> choice = ChooseAlgorithm(shape.net, bytes, kModel, kAll);
-  if (choice.ok()) shape.net = choice->spec;
-  const uint64_t block = bytes / std::max<uint64_t>(1, BlockCount(shape.net));
-  shape.slices = static_cast<uint32_t>(std::clamp<uint64_t>(block / kSliceBytes, 1, kSlicesMax));
-  return shape;
-}
 
 }  // namespace
 
@@ -331,7 +277,7 @@ void NodeEngine::Open(Span span) {
     std::vector<transport::PeerId> others;
     for (int node = 0; node < static_cast<int>(span.nodes.size()); ++node) {
       if (node == span.node) {
-        state->peers.push_back(~0u);
+        state->peers.push_back(kSelf);
         continue;
       }
       state->peers.push_back(PeerIdOf(span.nodes[node]));
@@ -373,15 +319,8 @@ void NodeEngine::Tell(uint64_t wire_id, NodeFailure failure) {
 void NodeEngine::FailSpan(SpanState& span, const NodeFailure& failure, bool tell) {
   if (span.failed) return;
   span.failed = true;
-  if (tell) {
-    const std::string note = EncodeFailed(failure, transport_->limits().note_bytes_max);
-    for (const transport::PeerId peer : span.peers) {
-      if (peer == ~0u) continue;
-      (void)transport_->SendNote(
-          peer, span.span.wire_id,
-          absl::MakeConstSpan(reinterpret_cast<const std::byte*>(note.data()), note.size()));
-    }
-  }
+  if (tell)
+    SendToAll(span, exchange::FailedNote{static_cast<uint8_t>(failure.reason), failure.text});
   span.span.failed(failure);
   // Nothing of it touches memory from here on.
   std::vector<std::unique_ptr<Running>> ended;
@@ -397,13 +336,34 @@ void NodeEngine::FailSpan(SpanState& span, const NodeFailure& failure, bool tell
     transport_->Close(span.span.wire_id);
     std::vector<transport::PeerId> others;
     for (const transport::PeerId peer : span.peers) {
-      if (peer != ~0u) others.push_back(peer);
+      if (peer != kSelf) others.push_back(peer);
     }
     // Notes of the others still come.
     (void)transport_->Open(span.span.wire_id, others);
   }
   for (const std::unique_ptr<Running>& running : ended) {
     running->call.done(absl::AbortedError(failure.text));
+  }
+}
+
+void NodeEngine::TellLeft(uint64_t wire_id, int rank, uint64_t collectives, std::string words) {
+  Post([this, wire_id, note = exchange::LeftNote{rank, collectives, std::move(words)}] {
+    const auto it = spans_.find(wire_id);
+    if (it != spans_.end()) SendToAll(*it->second, note);
+  });
+}
+
+void NodeEngine::Send(const SpanState& span, transport::PeerId peer, const exchange::Note& note) {
+  const std::string bytes = exchange::Encode(note, transport_->limits().note_bytes_max);
+  // A peer that cannot be told is lost, which tells it as much.
+  (void)transport_->SendNote(
+      peer, span.span.wire_id,
+      absl::MakeConstSpan(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()));
+}
+
+void NodeEngine::SendToAll(const SpanState& span, const exchange::Note& note) {
+  for (const transport::PeerId peer : span.peers) {
+    if (peer != kSelf) Send(span, peer, note);
   }
 }
 
@@ -420,6 +380,11 @@ void NodeEngine::StartCall(Call call) {
     return;
   }
   SpanState& span = *it->second;
+  if (WaitsForLeft(span, call)) {
+    FailForLeft(span, call);
+    call.done(absl::AbortedError("a rank has left"));
+    return;
+  }
   const transport::Signature signature = SignatureOf(call.spec);
   span.known.push_back({call.channel, call.sequence, signature, call.words});
   if (span.known.size() > kHistory) span.known.pop_front();
@@ -443,7 +408,7 @@ void NodeEngine::StartCall(Call call) {
   if (r.call.channel == 0) {
     setup.node = span.span.node;
     setup.peers = span.peers;
-    setup.shape = ShapeOf(spec, span.span.map);
+    setup.shape = exchange::ChooseShape(spec, span.span.map, kModel);
     if (spec.kind == OpKind::kAllToAllV) {
       r.pairs = std::make_unique<LocalTable>(span.span.map, span.span.node, r.call.tables);
       setup.pairs = r.pairs.get();
@@ -458,14 +423,14 @@ void NodeEngine::StartCall(Call call) {
     spec.root = 0;
     setup.node = span.span.map.node_of[source] == span.span.node ? 0 : 1;
     setup.peers = r.pair_peers;
-    setup.shape = ShapeOf(spec, r.pair_map);
+    setup.shape = exchange::ChooseShape(spec, r.pair_map, kModel);
   }
   if (setup.shape.net.kind == OpKind::kBroadcast || HasRoot(spec.kind)) {
     if (r.call.channel == 0) {
       exchange::Exchange::Setup agreement = setup;
       CollectiveSpec barrier{};
       barrier.kind = OpKind::kBarrier;
-      agreement.shape = ShapeOf(barrier, span.span.map);
+      agreement.shape = exchange::ChooseShape(barrier, span.span.map, kModel);
       agreement.header.tag.channel |= kAgreement;
       r.agreement = std::make_unique<exchange::Exchange>(std::move(agreement), transport_.get(),
                                                          &pool_, (number + 1) << 32);
@@ -485,11 +450,7 @@ void NodeEngine::StartCall(Call call) {
     }
     span.strays.erase(span.strays.begin() + static_cast<std::ptrdiff_t>(i));
     if (stray.signature == signature) continue;
-    const std::string note = EncodeCalled({r.call.channel, r.call.sequence}, r.call.words,
-                                          transport_->limits().note_bytes_max);
-    (void)transport_->SendNote(
-        stray.peer, span.span.wire_id,
-        absl::MakeConstSpan(reinterpret_cast<const std::byte*>(note.data()), note.size()));
+    Send(span, stray.peer, exchange::CalledNote{r.call.channel, r.call.sequence, r.call.words});
   }
   Settle(number);
 }
@@ -528,33 +489,9 @@ void NodeEngine::OnCompletion(const transport::Completion& c) {
     case transport::Event::kStray:
       OnStray(c);
       return;
-    case transport::Event::kNote: {
-      const auto it = spans_.find(c.tag.communicator);
-      if (it == spans_.end() || c.text.empty()) return;
-      SpanState& span = *it->second;
-      const NodeKey& from = peers_[c.peer]->node;
-      if (c.text[0] == static_cast<char>(Note::kFailed) && c.text.size() >= 2) {
-        const auto reason = static_cast<uint8_t>(c.text[1]);
-        FailSpan(span,
-                 {reason <= static_cast<uint8_t>(board::FailureReason::kDaemonGone)
-                      ? static_cast<board::FailureReason>(reason)
-                      : board::FailureReason::kStuck,
-                  c.text.substr(2)},
-                 false);
-      } else if (c.text[0] == static_cast<char>(Note::kCalled) && c.text.size() >= 13) {
-        Called called;
-        std::memcpy(&called.channel, c.text.data() + 1, 4);
-        std::memcpy(&called.sequence, c.text.data() + 5, 8);
-        const SpanState::Known* mine = span.Find(called.channel, called.sequence);
-        if (mine == nullptr) return;
-        FailSpan(span,
-                 {board::FailureReason::kMismatch,
-                  absl::StrCat("the calls do not match: ", mine->words, "; on node ", from.name,
-                               " ", c.text.substr(13))},
-                 true);
-      }
+    case transport::Event::kNote:
+      OnNote(c);
       return;
-    }
     case transport::Event::kPeerUp:
       LogInfo("node connected", {{"node", peers_[c.peer]->node.name}});
       return;
@@ -574,6 +511,54 @@ void NodeEngine::OnCompletion(const transport::Completion& c) {
   }
 }
 
+void NodeEngine::OnNote(const transport::Completion& c) {
+  const auto it = spans_.find(c.tag.communicator);
+  const std::optional<exchange::Note> note = exchange::Decode(c.text);
+  if (it == spans_.end() || !note.has_value()) return;
+  SpanState& span = *it->second;
+  if (const auto* failed = std::get_if<exchange::FailedNote>(&*note)) {
+    const bool known = failed->reason <= static_cast<uint8_t>(board::FailureReason::kDaemonGone);
+    FailSpan(
+        span,
+        {known ? static_cast<board::FailureReason>(failed->reason) : board::FailureReason::kStuck,
+         failed->words},
+        false);
+  } else if (const auto* called = std::get_if<exchange::CalledNote>(&*note)) {
+    const SpanState::Known* mine = span.Find(called->channel, called->sequence);
+    if (mine == nullptr) return;
+    FailSpan(span,
+             {board::FailureReason::kMismatch,
+              absl::StrCat("the calls do not match: ", mine->words, "; on node ",
+                           peers_[c.peer]->node.name, " ", called->words)},
+             true);
+  } else if (const auto* left = std::get_if<exchange::LeftNote>(&*note)) {
+    // A node speaks of its own ranks.
+    if (left->rank < 0 || left->rank >= span.span.map.world() ||
+        span.peers[span.span.map.node_of[left->rank]] != c.peer) {
+      return;
+    }
+    if (span.left.has_value() && span.left->collectives <= left->collectives) return;
+    span.left = *left;
+    const auto waits = std::find_if(running_.begin(), running_.end(), [&](const auto& entry) {
+      return entry.second->span == &span && WaitsForLeft(span, entry.second->call);
+    });
+    if (waits != running_.end()) FailForLeft(span, waits->second->call);
+  }
+}
+
+// True if the call needs a rank that has left without calling it.
+bool NodeEngine::WaitsForLeft(const SpanState& span, const Call& call) {
+  return span.left.has_value() && call.channel == 0 && call.sequence > span.left->collectives;
+}
+
+void NodeEngine::FailForLeft(SpanState& span, const Call& call) {
+  FailSpan(span,
+           {board::FailureReason::kRankLeft, absl::StrCat(call.words, ", but ", span.left->words,
+                                                          " has left the communicator after ",
+                                                          span.left->collectives, " collectives")},
+           true);
+}
+
 void NodeEngine::OnStray(const transport::Completion& c) {
   const auto it = spans_.find(c.tag.communicator);
   if (it == spans_.end()) return;
@@ -587,11 +572,7 @@ void NodeEngine::OnStray(const transport::Completion& c) {
     return;
   }
   if (mine->signature == c.signature) return;
-  const std::string note =
-      EncodeCalled({channel, c.tag.sequence}, mine->words, transport_->limits().note_bytes_max);
-  (void)transport_->SendNote(
-      c.peer, span.span.wire_id,
-      absl::MakeConstSpan(reinterpret_cast<const std::byte*>(note.data()), note.size()));
+  Send(span, c.peer, exchange::CalledNote{channel, c.tag.sequence, mine->words});
 }
 
 }  // namespace shunt::daemon

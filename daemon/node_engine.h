@@ -19,6 +19,7 @@
 #include "runtime/board/layout.h"
 #include "runtime/core/fd.h"
 #include "runtime/exchange/exchange.h"
+#include "runtime/exchange/notes.h"
 #include "runtime/transport/tcp/tcp_transport.h"
 
 namespace shunt::daemon {
@@ -70,10 +71,18 @@ class NodeEngine {
   void Close(uint64_t wire_id);
   // Tells the other nodes, once.
   void Tell(uint64_t wire_id, NodeFailure failure);
+  // Tells the other nodes that a rank of this one, `words`, has left after so many collectives.
+  void TellLeft(uint64_t wire_id, int rank, uint64_t collectives, std::string words);
+
+  // How all nodes number the channel of two ranks of different nodes.
+  static uint32_t PairChannel(int source, int destination, int world) {
+    return 1 + static_cast<uint32_t>(source) * static_cast<uint32_t>(world) +
+           static_cast<uint32_t>(destination);
+  }
 
   struct Call {
     uint64_t wire_id = 0;
-    uint32_t channel = 0;  // as all nodes number it: 0, or 1 + source · world + destination
+    uint32_t channel = 0;  // 0, or a PairChannel
     uint64_t sequence = 0;
     CollectiveSpec spec{};                             // of ranks; kSend for a pair
     std::vector<exchange::Exchange::LocalRank> local;  // this node's, by rank; of a pair: the one
@@ -95,6 +104,11 @@ class NodeEngine {
   void RunMail();
   void OnCompletion(const transport::Completion& completion);
   void OnStray(const transport::Completion& completion);
+  void OnNote(const transport::Completion& completion);
+  void Send(const SpanState& span, transport::PeerId peer, const exchange::Note& note);
+  void SendToAll(const SpanState& span, const exchange::Note& note);
+  static bool WaitsForLeft(const SpanState& span, const Call& call);
+  void FailForLeft(SpanState& span, const Call& call);
   void Settle(uint64_t number);
   void FailSpan(SpanState& span, const NodeFailure& failure, bool tell);
   // What a peer's words have not explained in time.

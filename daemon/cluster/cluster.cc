@@ -253,6 +253,7 @@ class ClusterImpl : public Cluster, private PeerHandler {
         out->set_rank(rank.rank);
         out->set_pid(rank.pid);
         out->set_last_call(rank.last_call.substr(0, kCallBytesMax));
+        out->set_collectives(rank.collectives);
       }
       call->Reply(absl::OkStatus());
     });
@@ -291,7 +292,8 @@ class ClusterImpl : public Cluster, private PeerHandler {
           if (!answer.ok()) return finish(answer.status());
           std::vector<RankCall> ranks;
           for (const v1::RankCall& rank : answer->ranks()) {
-            ranks.push_back({rank.rank(), rank.pid(), rank.last_call().substr(0, kCallBytesMax)});
+            ranks.push_back({rank.rank(), rank.pid(), rank.last_call().substr(0, kCallBytesMax),
+                             rank.collectives()});
           }
           finish(std::move(ranks));
         });

@@ -43,6 +43,7 @@ struct RankCall {
   int32_t rank = 0;
   int32_t pid = 0;
   std::string last_call;
+  uint64_t collectives = 0;  // that it has called
 };
 using CallStatusDone = std::function<void(const absl::StatusOr<std::vector<RankCall>>&)>;
 

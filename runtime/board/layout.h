@@ -275,11 +275,20 @@ class Board {
     const auto n = static_cast<uint32_t>(shape_.ranks);
     return 1 + n * n + ((sends ? 0 : n) + rank) * static_cast<uint32_t>(shape_.world) + peer_number;
   }
-  // The channel of a send or receive of `rank` with the peer of that number.
-  uint32_t PairChannelOf(int rank, int peer_number, bool sends) const {
+  // Where a send or receive of `rank` with the peer of that number takes place.
+  struct Seat {
+    uint32_t channel = 0;
+    int participant = 0;
+  };
+  Seat SeatOf(int rank, int peer_number, bool sends) const {
     const int peer = shape_.RankOf(peer_number);
-    if (peer < 0) return RemotePairChannel(rank, peer_number, sends);
-    return sends ? PairChannel(rank, peer) : PairChannel(peer, rank);
+    if (peer < 0) return {RemotePairChannel(rank, peer_number, sends), 0};
+    return sends ? Seat{PairChannel(rank, peer), 0} : Seat{PairChannel(peer, rank), 1};
+  }
+  // True if its operations need another node: the daemon moves them and decides. Pairs of ranks of
+  // this node do not.
+  bool Remote(uint32_t channel) const {
+    return shape_.spans_nodes() && (channel == 0 || channel >= remote_pairs_begin());
   }
   // Both ends of a channel of a pair, by number.
   struct Pair {

@@ -81,7 +81,7 @@ struct Member::Impl {
   absl::Status ChooseSide(MemberHost::Staging& staging, const Channel& channel, const void* buffer,
                           uint64_t bytes, bool slot_allowed, uint8_t* place, uint64_t* region,
                           uint64_t* offset);
-  absl::Status ChooseSpanningPlaces(ChannelState& state, Operation& op);
+  absl::Status ChooseRemotePlaces(ChannelState& state, Operation& op);
   absl::Status PlaceWhole(const void* buffer, uint64_t bytes, bool slot_allowed, uint8_t* place,
                           uint64_t* region, uint64_t* offset, std::byte** copy);
   void GiveBack(const std::byte* copy);
@@ -112,9 +112,9 @@ ChannelState& Member::Impl::StateOf(const Call& call, int* participant) {
     return collectives;
   }
   const bool sends = call.spec.kind == OpKind::kSend;
-  const bool both_here = board.shape().RankOf(call.peer) >= 0;
-  *participant = sends || !both_here ? 0 : 1;
-  const uint32_t id = board.PairChannelOf(rank, call.peer, sends);
+  const Board::Seat seat = board.SeatOf(rank, call.peer, sends);
+  const uint32_t id = seat.channel;
+  *participant = seat.participant;
   // A rank may send to itself: the two ends have states of their own.
   std::unique_ptr<ChannelState>& state = pairs[id * 2 + *participant];
   if (state == nullptr) state = std::make_unique<ChannelState>(board.channel(id));
@@ -237,7 +237,7 @@ void Member::Impl::GiveBack(const std::byte* copy) {
   }
 }
 
-absl::Status Member::Impl::ChooseSpanningPlaces(ChannelState& state, Operation& op) {
+absl::Status Member::Impl::ChooseRemotePlaces(ChannelState& state, Operation& op) {
   const Call& call = op.call();
   PostBody& body = op.body;
   FillSignature(call, &body);
@@ -260,7 +260,7 @@ absl::Status Member::Impl::ChooseSpanningPlaces(ChannelState& state, Operation& 
 // When this rank ends the operation by itself.
 int64_t Member::Impl::EndOf(const Operation& op) const {
   const int64_t deadline = op.call().deadline_ns;
-  if (!board.shape().spans_nodes() || deadline > kNeverNs - kDaemonGraceNs) return deadline;
+  if (!board.Remote(op.channel().id()) || deadline > kNeverNs - kDaemonGraceNs) return deadline;
   return op.LacksLocalRank() ? deadline : deadline + kDaemonGraceNs;
 }
 
@@ -294,8 +294,8 @@ absl::Status Member::Impl::Post(Operation& op, ChannelState& state, bool served)
     Sleep(board, rank, PrepareToSleep(board, rank), kRoomCheckNs);
     lock.lock();
   }
-  const bool spans = board.shape().spans_nodes();
-  if (absl::Status s = spans ? ChooseSpanningPlaces(state, op) : ChoosePlaces(state, op, served);
+  const bool remote = board.Remote(state.channel.id());
+  if (absl::Status s = remote ? ChooseRemotePlaces(state, op) : ChoosePlaces(state, op, served);
       !s.ok()) {
     return s;
   }

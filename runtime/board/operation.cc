@@ -85,14 +85,14 @@ Operation::Step Operation::Arriving(MemberHost& host) {
     case Arrival::kComplete:
       break;
   }
-  const bool spans = board_.shape().spans_nodes();
-  const bool from_board = !spans && !scan_.off_board() && !ArrivalScan::OffBoard(body);
+  const bool remote = board_.Remote(channel_.id());
+  const bool from_board = !remote && !scan_.off_board() && !ArrivalScan::OffBoard(body);
   if (!from_board) phase_ = Phase::kReady;
   if (last_to_come) {
     // Everybody else may be asleep, and the daemon waits for news of what it serves.
     // (A pair may be one rank's two threads.)
     RingChannel(board_, channel_, channel_.id() == 0 ? rank_ : -1);
-    if (spans || AnyServed()) (void)host.Notify(channel_.id(), seq_, false, call_.deadline_ns);
+    if (remote || AnyServed()) (void)host.Notify(channel_.id(), seq_, false, call_.deadline_ns);
   }
   return from_board ? FinishFromBoard(host) : Step::kMoved;
 }
@@ -154,7 +154,7 @@ bool Operation::PriorOperationsDone() const {
 Operation::Step Operation::Ready(MemberHost& host) {
   const uint64_t outcome = OutcomeSeen();
   if (outcome == kFailed) return Failed(AwaitFailure(board_));
-  if (board_.shape().spans_nodes()) {
+  if (board_.Remote(channel_.id())) {
     // The daemon moves it and decides.
     if (outcome == kSucceeded) return TakeFromSlot();
     return HasFailed(board_) && DecideFailed() ? Failed(AwaitFailure(board_)) : Step::kStalled;
@@ -266,8 +266,8 @@ bool Operation::DecideFailed() {
   if (phase_ == Phase::kArriving) {
     // All have come with the same call: from the board, that is success.
     if (scan_.Check(channel_, seq_, me_, body) != Arrival::kComplete) return true;
-    const bool spans = board_.shape().spans_nodes();
-    if (!spans && !scan_.off_board() && !ArrivalScan::OffBoard(body)) return false;
+    const bool remote = board_.Remote(channel_.id());
+    if (!remote && !scan_.off_board() && !ArrivalScan::OffBoard(body)) return false;
   }
   // A word that tells of another operation is nonsense by some rank: no reason to wait for ever.
   return Settle(channel_, seq_, kFailed) || OutcomeSeen() != kSucceeded;

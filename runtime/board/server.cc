@@ -75,6 +75,7 @@ std::string CallOf(const Board& board, const Channel& channel, uint64_t seq, int
 // posted.
 int WaiterOf(const Board& board, const Channel& channel, uint64_t seq, int rank) {
   if (channel.id() == 0) return rank;
+  if (channel.participants() == 1) return 0;
   const bool sends = board.RankOf(channel.id(), 0) == rank;
   const bool receives = board.RankOf(channel.id(), 1) == rank;
   if (sends && receives) {
@@ -86,23 +87,17 @@ int WaiterOf(const Board& board, const Channel& channel, uint64_t seq, int rank)
 
 }  // namespace
 
-uint32_t Server::ChannelOf(int rank, const Call& call) const {
+Board::Seat Server::SeatOf(int rank, const Call& call) const {
   const OpKind kind = call.spec.kind;
-  if (kind != OpKind::kSend && kind != OpKind::kRecv) return 0;
-  return board_.PairChannelOf(rank, call.peer, kind == OpKind::kSend);
-}
-
-int Server::ParticipantOf(int rank, const Call& call) {
-  if (call.spec.kind == OpKind::kSend) return 0;
-  return call.spec.kind == OpKind::kRecv ? 1 : rank;
+  if (kind != OpKind::kSend && kind != OpKind::kRecv) return {0, rank};
+  return board_.SeatOf(rank, call.peer, kind == OpKind::kSend);
 }
 
 absl::StatusOr<Server::Ticket> Server::PostFor(int rank, const Call& call, RegionRef in,
                                                RegionRef out, uint64_t seq) {
   if (HasFailed(board_)) return DeadCommunicator(board_, AwaitRecord());
-  const uint32_t id = ChannelOf(rank, call);
+  const auto [id, me] = SeatOf(rank, call);
   const Channel channel = board_.channel(id);
-  const int me = ParticipantOf(rank, call);
   if (seq > static_cast<uint64_t>(channel.slots()) && AllRetired(channel) < seq - channel.slots()) {
     return absl::ResourceExhaustedError(
         absl::StrCat("communicator ", NameText(board_), ": ", channel.slots(),
@@ -134,7 +129,7 @@ absl::StatusOr<Server::Ticket> Server::PostFor(int rank, const Call& call, Regio
   WriteTable(call, channel, seq, me);
   if (!WritePost(board_, channel, seq, me, body)) return AwaitRecord();
   if (LookAtPosts(channel, seq) == Posted::kAll) RingChannel(board_, channel, -1);
-  return Ticket{id, seq};
+  return Ticket{channel.id(), seq};
 }
 
 // Ends an operation that waits for a rank which has left.
@@ -169,7 +164,7 @@ Service Server::Serve(uint32_t id, uint64_t seq, bool work) {
     case Posted::kAll:
       break;
   }
-  if (board_.shape().spans_nodes()) return Service::kPending;  // Finish or Fail decides
+  if (board_.Remote(id)) return Service::kPending;  // Finish or Fail decides
   const PostBody first = ReadBody(channel.post(seq, 0));
   bool off_board = ArrivalScan::OffBoard(first);
   int differs = -1;
@@ -323,6 +318,17 @@ absl::Status Server::FailureStatus() const {
 absl::Status Server::AwaitRecord() const {
   constexpr int64_t kPatienceNs = 1'000'000;
   return AwaitFailure(board_, waited_for_record_.exchange(true) ? 0 : kPatienceNs);
+}
+
+uint64_t Server::Posted(int rank) const {
+  const Channel channel = board_.channel(0);
+  uint64_t most = channel.retired(rank).sequence.load(std::memory_order_acquire);
+  for (int slot = 0; slot < channel.slots(); ++slot) {
+    const uint64_t word =
+        channel.post(static_cast<uint64_t>(slot), rank).word.load(std::memory_order_acquire);
+    if ((word & 3) == kPosted) most = std::max(most, word >> 2);
+  }
+  return most;
 }
 
 std::string Server::LastCall(int rank) const { return LastCallText(board_, rank); }

@@ -32,10 +32,8 @@ class Server {
   // them first. `seq` is the rank's next sequence on that channel: the owner counts them.
   absl::StatusOr<Ticket> PostFor(int rank, const Call& call, RegionRef in, RegionRef out,
                                  uint64_t seq);
-  // The channel that a call of `rank` uses.
-  uint32_t ChannelOf(int rank, const Call& call) const;
-  // Its place there: a rank that sends to itself has two.
-  static int ParticipantOf(int rank, const Call& call);
+  // Where a call of `rank` takes place. A rank that sends to itself has two places in one channel.
+  Board::Seat SeatOf(int rank, const Call& call) const;
 
   // Does what can be done now for one operation: nothing until all ranks have posted, then chunks.
   // `rank` is one that asked. Call again after a notification, and for (channel, seq + 1) when this
@@ -71,6 +69,8 @@ class Server {
   absl::Status FailureStatus() const;
   // The rank's last call in words, e.g. "all_reduce #12 float32 sum count 1024"; "" if none.
   std::string LastCall(int rank) const;
+  // How many collectives the rank has posted.
+  uint64_t Posted(int rank) const;
 
  private:
   bool FailIfGone(const Channel& channel, uint64_t seq) const;

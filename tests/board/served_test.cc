@@ -128,7 +128,7 @@ TEST_CASE("ranks that the daemon posts for meet ranks that post themselves") {
                             : board::RegionRef{World::RegionId(0),
                                                static_cast<uint64_t>(p - world.region(0))};
       };
-      const uint64_t seq = ++posted[world.server().ChannelOf(0, call)];
+      const uint64_t seq = ++posted[world.server().SeatOf(0, call).channel];
       const auto ticket = world.server().PostFor(0, call, ref(call.in), ref(call.out), seq);
       if (!ticket.ok()) return world.Complain(ticket.status().ToString());
       Service service = Service::kPending;

@@ -440,7 +440,7 @@ TEST_CASE("a peer tells what its ranks called last") {
   auto b = names.Start(1);
   b->call_status = [](uint64_t wire_id) -> absl::StatusOr<std::vector<RankCall>> {
     if (wire_id != 7) return absl::NotFoundError("no communicator 8");
-    return std::vector<RankCall>{{3, 42, "barrier"}};
+    return std::vector<RankCall>{{3, 42, "barrier", 7}};
   };
   REQUIRE(a->WaitUp("b"));
   const auto ask = [&](const std::string& node, uint64_t wire_id) {
@@ -454,6 +454,7 @@ TEST_CASE("a peer tells what its ranks called last") {
   CHECK(ranks->front().rank == 3);
   CHECK(ranks->front().pid == 42);
   CHECK(ranks->front().last_call == "barrier");
+  CHECK(ranks->front().collectives == 7);
   CHECK(ask("b", 8).status().ToString() == "NOT_FOUND: node 'b': no communicator 8");
   CHECK(ask("z", 7).status().ToString() == "UNAVAILABLE: node 'z' is not connected");
 }

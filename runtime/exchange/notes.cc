@@ -1,0 +1,109 @@
+#include "runtime/exchange/notes.h"
+
+#include "runtime/core/utf8.h"
+
+namespace shunt::exchange {
+namespace {
+
+// The first byte. Then the numbers, little-endian, and the words up to the end.
+enum class Kind : uint8_t { kFailed = 1, kCalled = 2, kLeft = 3 };
+
+struct Writer {
+  std::string bytes;
+  const size_t bytes_max;
+
+  template <typename T>
+  void Number(T value) {
+    for (size_t i = 0; i < sizeof(T); ++i) {
+      bytes.push_back(static_cast<char>(static_cast<uint64_t>(value) >> (8 * i)));
+    }
+  }
+  void Words(std::string_view words) { bytes.append(words, 0, bytes_max - bytes.size()); }
+
+  void operator()(const FailedNote& note) {
+    Number(static_cast<uint8_t>(Kind::kFailed));
+    Number(note.reason);
+    Words(note.words);
+  }
+  void operator()(const CalledNote& note) {
+    Number(static_cast<uint8_t>(Kind::kCalled));
+    Number(note.channel);
+    Number(note.sequence);
+    Words(note.words);
+  }
+  void operator()(const LeftNote& note) {
+    Number(static_cast<uint8_t>(Kind::kLeft));
+    Number(note.rank);
+    Number(note.collectives);
+    Words(note.words);
+  }
+};
+
+class Reader {
+ public:
+  explicit Reader(std::string_view bytes) : bytes_(bytes) {}
+
+  template <typename T>
+  T Number() {
+    if (bytes_.size() < sizeof(T)) {
+      short_ = true;
+      return 0;
+    }
+    uint64_t value = 0;
+    for (size_t i = 0; i < sizeof(T); ++i) {
+      value |= static_cast<uint64_t>(static_cast<uint8_t>(bytes_[i])) << (8 * i);
+    }
+    bytes_.remove_prefix(sizeof(T));
+    return static_cast<T>(value);
+  }
+  std::string Words() const { return Printable(bytes_); }
+  bool was_short() const { return short_; }
+
+ private:
+  std::string_view bytes_;
+  bool short_ = false;
+};
+
+}  // namespace
+
+std::string Encode(const Note& note, size_t bytes_max) {
+  Writer writer{{}, bytes_max};
+  std::visit(writer, note);
+  return std::move(writer.bytes);
+}
+
+std::optional<Note> Decode(std::string_view bytes) {
+  Reader reader(bytes);
+  Note note;
+  switch (static_cast<Kind>(reader.Number<uint8_t>())) {
+    case Kind::kFailed: {
+      FailedNote failed;
+      failed.reason = reader.Number<uint8_t>();
+      failed.words = reader.Words();
+      note = std::move(failed);
+      break;
+    }
+    case Kind::kCalled: {
+      CalledNote called;
+      called.channel = reader.Number<uint32_t>();
+      called.sequence = reader.Number<uint64_t>();
+      called.words = reader.Words();
+      note = std::move(called);
+      break;
+    }
+    case Kind::kLeft: {
+      LeftNote left;
+      left.rank = reader.Number<int32_t>();
+      left.collectives = reader.Number<uint64_t>();
+      left.words = reader.Words();
+      note = std::move(left);
+      break;
+    }
+    default:
+      return std::nullopt;
+  }
+  if (reader.was_short()) return std::nullopt;
+  return note;
+}
+
+}  // namespace shunt::exchange

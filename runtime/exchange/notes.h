@@ -1,0 +1,42 @@
+// What nodes tell each other of a communicator, beside its data.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+namespace shunt::exchange {
+
+// No more operations succeed.
+struct FailedNote {
+  uint8_t reason = 0;  // the board's
+  std::string words;
+  bool operator==(const FailedNote&) const = default;
+};
+
+// What the sender's ranks called there: an answer to a message that does not match it.
+struct CalledNote {
+  uint32_t channel = 0;
+  uint64_t sequence = 0;
+  std::string words;
+  bool operator==(const CalledNote&) const = default;
+};
+
+// A rank has left, and called nothing after that many collectives.
+struct LeftNote {
+  int32_t rank = 0;
+  uint64_t collectives = 0;
+  std::string words;  // who
+  bool operator==(const LeftNote&) const = default;
+};
+
+using Note = std::variant<FailedNote, CalledNote, LeftNote>;
+
+// Words that are too long are cut. `bytes_max` is at least 64.
+std::string Encode(const Note& note, size_t bytes_max);
+// Nothing if the bytes are no note, or one of a later version. Words come out printable.
+std::optional<Note> Decode(std::string_view bytes);
+
+}  // namespace shunt::exchange
