@@ -95,7 +95,8 @@ bool Communicator::MemberGone(int rank, bool died) {
   ++gone_;
   // Atomics on the board only: a worker may be serving it meanwhile.
   server_.RankGone(rank, died);
-  if (died) {
+  if (server_.failed()) {
+    // Also if it was the rank that found the failure, and left with it.
     NoticeFailureLocked();
   } else if (engine_ != nullptr) {
     engine_->TellLeft(wire_id_, numbers_[rank], server_.Posted(rank),

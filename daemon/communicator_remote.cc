@@ -141,6 +141,7 @@ void Communicator::AskWhoIsMissing(uint32_t channel, uint64_t seq) {
     const board::Board::Pair pair = board_.PairOf(channel);
     peer = pair.source_here ? pair.destination : pair.source;
   }
+  if (host_->cluster == nullptr) return;  // this daemon is leaving, and ends everything
   const auto inquiry = std::make_shared<Inquiry>();
   std::vector<std::string> asked;
   for (int node = 0; node < static_cast<int>(nodes_.size()); ++node) {

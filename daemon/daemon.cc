@@ -77,6 +77,7 @@ class DaemonImpl : public Daemon {
       // A part is missing: take down what there is, in order.
       grpc_.reset();
       OnLoop([this] { lease_.reset(); });
+      LeaveCluster();
     } else if (!stopped_) {
       Shutdown(/*grace=*/std::chrono::nanoseconds(0));
     }
@@ -194,7 +195,7 @@ class DaemonImpl : public Daemon {
     }
     grpc_.reset();
     OnLoop([this] { lease_.reset(); });
-    cluster_.reset();
+    LeaveCluster();
     StopThreads();
     LogInfo("stopped", {{"operations_served", operations_.served.load()}});
   }
@@ -214,6 +215,11 @@ class DaemonImpl : public Daemon {
     engine.tcp.incarnation = incarnation;
     engine.tcp.listen_address = data.host;
     engine.tcp.listen_port = data.port;
+    engine.lost = [this](const NodeKey& node, const std::string& why) {
+      loop_->Post([this, node, why] {
+        if (cluster_ != nullptr) cluster_->DataLost(node.name, node.incarnation, why);
+      });
+    };
     SHUNT_ASSIGN_OR_RETURN(engine_, NodeEngine::Start(std::move(engine)));
     cluster::Cluster::Options options;
     options.config = config;
@@ -234,13 +240,30 @@ class DaemonImpl : public Daemon {
       LogWarn("node's daemon lost", {{"node", peer.name}, {"why", std::string(why)}});
       engine_->Forget({peer.name, peer.incarnation});
     };
+    events.renewed = [this](uint64_t incarnation, std::string_view) {
+      engine_->Renew(incarnation);
+    };
     events.call_status = [this](uint64_t wire_id) { return communicators_->CallStatus(wire_id); };
     operations_.node = cluster::NodeName(config);
-    SHUNT_ASSIGN_OR_RETURN(
-        cluster_, cluster::Cluster::Start(std::move(options), std::move(events), loop_.get()));
     operations_.engine = engine_.get();
-    operations_.cluster = cluster_.get();
+    SHUNT_ASSIGN_OR_RETURN(
+        std::unique_ptr<cluster::Cluster> cluster,
+        cluster::Cluster::Start(std::move(options), std::move(events), loop_.get()));
+    OnLoop([this, &cluster] {
+      cluster_ = std::move(cluster);
+      operations_.cluster = cluster_.get();
+    });
     return absl::OkStatus();
+  }
+
+  void LeaveCluster() {
+    std::unique_ptr<cluster::Cluster> cluster;
+    OnLoop([this, &cluster] {
+      operations_.cluster = nullptr;
+      cluster = std::move(cluster_);
+    });
+    cluster.reset();
+    if (engine_ != nullptr) engine_->Stop();
   }
 
   bool Pending() const {
@@ -288,12 +311,12 @@ class DaemonImpl : public Daemon {
   std::unique_ptr<SessionTable> sessions_;
   OperationHost operations_;
   Scheduler scheduler_;
+  std::unique_ptr<NodeEngine> engine_;
   std::unique_ptr<CommunicatorTable> communicators_;
   std::unique_ptr<Services> services_;
   std::unique_ptr<LeaseServer> lease_;
   std::unique_ptr<GrpcServer> grpc_;
-  std::unique_ptr<NodeEngine> engine_;
-  std::unique_ptr<cluster::Cluster> cluster_;
+  std::unique_ptr<cluster::Cluster> cluster_;  // set and reset on the loop's thread
   std::thread loop_thread_;
   bool started_ = false;
   bool stopped_ = false;

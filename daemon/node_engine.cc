@@ -87,9 +87,8 @@ struct NodeEngine::SpanState {
     uint64_t sequence;
     transport::Signature signature;
   };
-  // Of the ranks that have left, the one that called least.
-  std::optional<exchange::LeftNote> left;
-  std::vector<Stray> strays;  // of operations that this node has not begun
+  absl::flat_hash_map<int, exchange::LeftNote> left;  // by rank; of other nodes
+  std::vector<Stray> strays;                          // of operations that this node has not begun
 
   const Known* Find(uint32_t channel, uint64_t sequence) const {
     for (const Known& k : known) {
@@ -106,6 +105,7 @@ struct NodeEngine::Running {
   std::vector<transport::PeerId> pair_peers;
   std::unique_ptr<exchange::PairTable> pairs;
   std::unique_ptr<exchange::Exchange> data, agreement;
+  bool doomed = false;
 };
 
 namespace {
@@ -167,15 +167,28 @@ absl::StatusOr<std::unique_ptr<NodeEngine>> NodeEngine::Start(Options options) {
   return engine;
 }
 
-NodeEngine::~NodeEngine() {
+NodeEngine::~NodeEngine() { Stop(); }
+
+void NodeEngine::Stop() {
   if (!thread_.joinable()) return;
   Post([this] { stop_ = true; });
   thread_.join();
+  std::vector<std::function<void()>> unread;
+  {
+    std::lock_guard lock(mutex_);
+    stopped_ = true;
+    unread.swap(mail_);
+  }
+  // They hold what calls Close.
+  unread.clear();
+  running_.clear();
+  spans_.clear();
 }
 
 void NodeEngine::Post(std::function<void()> f) {
   {
     std::lock_guard lock(mutex_);
+    if (stopped_) return;
     mail_.push_back(std::move(f));
   }
   const uint64_t one = 1;
@@ -196,9 +209,9 @@ void NodeEngine::Run() {
   int64_t idle_since = 0;
   while (!stop_) {
     RunMail();
-    if (stop_) return;
     RunOverdue();
     const size_t count = transport_->Poll(absl::MakeSpan(completions));
+    if (stop_) return;  // after the last words were sent
     for (size_t i = 0; i < count; ++i) OnCompletion(completions[i]);
     if (count != 0) {
       idle_since = 0;
@@ -227,8 +240,8 @@ void NodeEngine::RunOverdue() {
   while (!overdue_.empty() && overdue_.front().due_ns <= NowNs()) {
     const Overdue overdue = std::move(overdue_.front());
     overdue_.pop_front();
-    const auto it = spans_.find(overdue.wire_id);
-    if (it != spans_.end()) FailSpan(*it->second, overdue.failure, true);
+    const auto it = running_.find(overdue.number);
+    if (it != running_.end()) FailSpan(*it->second->span, overdue.failure, true);
   }
 }
 
@@ -241,6 +254,10 @@ transport::PeerId NodeEngine::PeerIdOf(const NodeKey& node) {
     peers_.back()->node = node;
   }
   return it->second;
+}
+
+void NodeEngine::Renew(uint64_t incarnation) {
+  Post([this, incarnation] { transport_->Renew(incarnation); });
 }
 
 void NodeEngine::Meet(NodeKey node, std::string address, uint16_t port, std::string token_to_show,
@@ -380,11 +397,6 @@ void NodeEngine::StartCall(Call call) {
     return;
   }
   SpanState& span = *it->second;
-  if (WaitsForLeft(span, call)) {
-    FailForLeft(span, call);
-    call.done(absl::AbortedError("a rank has left"));
-    return;
-  }
   const transport::Signature signature = SignatureOf(call.spec);
   span.known.push_back({call.channel, call.sequence, signature, call.words});
   if (span.known.size() > kHistory) span.known.pop_front();
@@ -453,6 +465,7 @@ void NodeEngine::StartCall(Call call) {
     Send(span, stray.peer, exchange::CalledNote{r.call.channel, r.call.sequence, r.call.words});
   }
   Settle(number);
+  DoomIfLeft(number);
 }
 
 void NodeEngine::Settle(uint64_t number) {
@@ -461,11 +474,8 @@ void NodeEngine::Settle(uint64_t number) {
   Running& r = *it->second;
   for (const exchange::Exchange* e : {r.data.get(), r.agreement.get()}) {
     if (e == nullptr || e->status().ok()) continue;
-    const std::string text = absl::StrCat(r.call.words, ": ", e->status().message());
-    if (overdue_.empty() || overdue_.back().wire_id != r.call.wire_id) {
-      overdue_.push_back(
-          {NowNs() + kWordsWaitNs, r.call.wire_id, {board::FailureReason::kRankDied, text}});
-    }
+    Doom(number, {board::FailureReason::kRankDied,
+                  absl::StrCat(r.call.words, ", but ", e->status().message())});
     return;
   }
   if (!r.data->done() || (r.agreement != nullptr && !r.agreement->done())) return;
@@ -506,6 +516,11 @@ void NodeEngine::OnCompletion(const transport::Completion& c) {
                   absl::StrCat("node ", node.name, " is lost (", c.text, ")")},
                  true);
       }
+      // Not if it was forgotten, and may have been met again.
+      const auto met = ids_.find(node);
+      if (met != ids_.end() && met->second == c.peer && options_.lost) {
+        options_.lost(node, c.text);
+      }
       return;
     }
   }
@@ -537,26 +552,41 @@ void NodeEngine::OnNote(const transport::Completion& c) {
         span.peers[span.span.map.node_of[left->rank]] != c.peer) {
       return;
     }
-    if (span.left.has_value() && span.left->collectives <= left->collectives) return;
-    span.left = *left;
-    const auto waits = std::find_if(running_.begin(), running_.end(), [&](const auto& entry) {
-      return entry.second->span == &span && WaitsForLeft(span, entry.second->call);
-    });
-    if (waits != running_.end()) FailForLeft(span, waits->second->call);
+    span.left[left->rank] = *left;
+    std::vector<uint64_t> numbers;
+    for (const auto& [number, running] : running_) {
+      if (running->span == &span) numbers.push_back(number);
+    }
+    for (const uint64_t number : numbers) DoomIfLeft(number);
   }
 }
 
-// True if the call needs a rank that has left without calling it.
-bool NodeEngine::WaitsForLeft(const SpanState& span, const Call& call) {
-  return span.left.has_value() && call.channel == 0 && call.sequence > span.left->collectives;
+// What needs a rank that has left without calling it does not end. How many sends and receives it
+// called is not known: theirs may be on their way.
+void NodeEngine::DoomIfLeft(uint64_t number) {
+  const auto it = running_.find(number);
+  if (it == running_.end()) return;
+  SpanState& span = *it->second->span;
+  const Call& call = it->second->call;
+  for (const auto& [rank, left] : span.left) {
+    NodeFailure failure{board::FailureReason::kRankLeft,
+                        absl::StrCat(call.words, ", but ", left.words, " has left")};
+    if (call.channel != 0) {
+      const auto pair = static_cast<int>(call.channel - 1);
+      const int world = span.span.map.world();
+      if (pair / world == rank || pair % world == rank) return Doom(number, std::move(failure));
+    } else if (call.sequence > left.collectives) {
+      absl::StrAppend(&failure.text, " after ", left.collectives, " collectives");
+      return FailSpan(span, failure, true);
+    }
+  }
 }
 
-void NodeEngine::FailForLeft(SpanState& span, const Call& call) {
-  FailSpan(span,
-           {board::FailureReason::kRankLeft, absl::StrCat(call.words, ", but ", span.left->words,
-                                                          " has left the communicator after ",
-                                                          span.left->collectives, " collectives")},
-           true);
+// Unless it ends soon, or somebody says why it does not.
+void NodeEngine::Doom(uint64_t number, NodeFailure failure) {
+  Running& running = *running_.at(number);
+  if (std::exchange(running.doomed, true)) return;
+  overdue_.push_back({NowNs() + kWordsWaitNs, number, std::move(failure)});
 }
 
 void NodeEngine::OnStray(const transport::Completion& c) {

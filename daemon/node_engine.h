@@ -46,14 +46,21 @@ class NodeEngine {
   struct Options {
     transport::TcpOptions tcp;
     int64_t spin_ns = 20'000;
+    // The data connection to a node that was met is lost; Forget and Meet make another.
+    std::function<void(const NodeKey& node, const std::string& why)> lost;
   };
   static absl::StatusOr<std::unique_ptr<NodeEngine>> Start(Options options);
   ~NodeEngine();
+  // Says what there is to say, then ends the thread: nothing is called any more, and what is asked
+  // for is forgotten.
+  void Stop();
   NodeEngine(const NodeEngine&) = delete;
 
   uint16_t port() const { return port_; }
 
-  // A peer's connection is made, again if need be, until Forget.
+  // This node is another incarnation from now on. All peers have been forgotten.
+  void Renew(uint64_t incarnation);
+  // Connects to a peer, once.
   void Meet(NodeKey node, std::string address, uint16_t port, std::string token_to_show,
             std::string token_to_expect);
   void Forget(NodeKey node);
@@ -107,8 +114,8 @@ class NodeEngine {
   void OnNote(const transport::Completion& completion);
   void Send(const SpanState& span, transport::PeerId peer, const exchange::Note& note);
   void SendToAll(const SpanState& span, const exchange::Note& note);
-  static bool WaitsForLeft(const SpanState& span, const Call& call);
-  void FailForLeft(SpanState& span, const Call& call);
+  void DoomIfLeft(uint64_t number);
+  void Doom(uint64_t number, NodeFailure failure);
   void Settle(uint64_t number);
   void FailSpan(SpanState& span, const NodeFailure& failure, bool tell);
   // What a peer's words have not explained in time.
@@ -125,20 +132,21 @@ class NodeEngine {
 
   std::mutex mutex_;
   std::vector<std::function<void()>> mail_;
-  bool stop_ = false;
+  bool stopped_ = false;  // no more mail
 
   // The thread's own.
+  bool stop_ = false;
   exchange::BufferPool pool_;
   absl::flat_hash_map<NodeKey, transport::PeerId> ids_;
   std::vector<std::unique_ptr<PeerState>> peers_;  // by id
   absl::flat_hash_map<uint64_t, std::unique_ptr<SpanState>> spans_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Running>> running_;  // by number
   uint64_t next_number_ = 1;
-  // A message failed because a peer has closed or lost the communicator: its words why are on their
-  // way.
+  // Operations that fail then. A peer that has closed the communicator has said why before: its
+  // words are on their way.
   struct Overdue {
     int64_t due_ns;
-    uint64_t wire_id;
+    uint64_t number;
     NodeFailure failure;
   };
   std::deque<Overdue> overdue_;

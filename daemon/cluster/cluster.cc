@@ -91,6 +91,15 @@ class ClusterImpl : public Cluster, private PeerHandler {
     });
   }
 
+  void DataLost(const std::string& node, uint64_t incarnation, std::string why) override {
+    loop_->Post([this, node, incarnation, why = std::move(why)] {
+      const PeerInfo* const peer = peers_->FindUp(node);
+      if (peer == nullptr || peer->incarnation != incarnation) return;
+      peers_->Recontact(peers_->IdOf(peer->name, peer->control_address),
+                        absl::StrCat("its data connection: ", why));
+    });
+  }
+
   ClusterView GetView() override {
     ClusterView view;
     OnLoop([this, &view] {

@@ -105,6 +105,9 @@ class Cluster {
   // Asks a peer what its ranks called last.
   virtual void CallStatus(const std::string& node, uint64_t wire_id,
                           std::chrono::nanoseconds timeout, CallStatusDone done) = 0;
+  // The data connection to a peer is broken, which nobody noticed here: says hello again, so that
+  // peer_lost and then peer_up come with other tokens.
+  virtual void DataLost(const std::string& node, uint64_t incarnation, std::string why) = 0;
   // Blocks for a turn of the loop; not on its thread.
   virtual ClusterView GetView() = 0;
   virtual uint16_t port() const = 0;

@@ -19,6 +19,7 @@ constexpr auto kPingTimeout = std::chrono::milliseconds(1500);
 constexpr auto kWatchTimeout = std::chrono::minutes(10);
 constexpr int64_t kRetryMinNs = 100'000'000;
 constexpr int64_t kRetryMaxNs = 5'000'000'000;
+constexpr int64_t kStableNs = 10'000'000'000;
 // Who refused us, or was refused, has a configuration to be mended first.
 constexpr int64_t kRefusedRetryNs = 5'000'000'000;
 constexpr size_t kTokenBytes = 32;
@@ -248,7 +249,7 @@ void PeerTable::OnHello(Peer& peer, const absl::StatusOr<v1::HelloResponse>& ans
   }
   peer.state = State::kUp;
   peer.why = absl::OkStatus();
-  peer.delay_ns = 0;
+  peer.up_since_ns = NowNs();
   peer.info.name = identity.node();
   peer.info.incarnation = identity.incarnation();
   peer.info.control_address = peer.member.address;
@@ -296,7 +297,10 @@ void PeerTable::Lose(Peer& peer, std::string_view why) {
   peer.state = State::kDown;
   peer.why = absl::UnavailableError(words);
   if (peer.in_view) {
-    RetryAfter(peer, kRetryMinNs);
+    // One that comes and goes is greeted less and less often.
+    const bool stable = NowNs() - peer.up_since_ns >= kStableNs;
+    peer.delay_ns = stable ? kRetryMinNs : std::clamp(2 * peer.delay_ns, kRetryMinNs, kRetryMaxNs);
+    RetryAfter(peer, peer.delay_ns);
   } else {
     Tell(peer, peer.why);
     loop_->Cancel(peer.retry);

@@ -124,7 +124,8 @@ class PeerTable {
     absl::Status why;
     bool name_taken = false;  // it says that our name is another daemon's
     uint64_t watch = 0;       // which Watch call is the current one
-    int64_t delay_ns = 0;     // before the next try
+    int64_t delay_ns = 0;     // before the last try
+    int64_t up_since_ns = 0;
     daemon::EventLoop::TimerId retry = 0;
     std::vector<Done> waiters;
   };

@@ -527,7 +527,7 @@ void Exchange::OnCompletion(const transport::Completion& completion) {
   --in_flight_;
   if (completion.code != absl::StatusCode::kOk) {
     Fail(absl::Status(completion.code,
-                      absl::StrCat("a message of step ", index, " with node ", plan_[index].peer)));
+                      absl::StrCat("node ", plan_[index].peer, " takes no part in it any more")));
     return;
   }
   if (!status_.ok()) return;

@@ -34,6 +34,9 @@ class TcpTransport : public Transport {
 
   uint16_t port() const { return port_; }
 
+  // Says hello as another incarnation of this node from now on. All peers must have been removed.
+  void Renew(uint64_t incarnation) { options_.incarnation = incarnation; }
+
   // Never blocks; its outcome is kPeerUp or kPeerLost. ALREADY_EXISTS if the id is used, or a peer
   // of that name is not lost yet.
   absl::Status AddPeer(const TcpPeer& peer);
