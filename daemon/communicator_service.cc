@@ -22,7 +22,7 @@ uint64_t Services::Join(const SessionPtr& session, const v1::JoinRequest& reques
   args.name = request.name();
   args.job = request.job();
   args.rank = request.rank();
-  args.world_size = request.world_size();
+  args.terms = {request.world_size(), request.algorithm(), request.deterministic()};
   args.deadline_ns = DeadlineAfterNs(std::chrono::milliseconds(
       request.timeout_ms() == 0 ? kDefaultTimeoutMs : request.timeout_ms()));
   args.daemon_posts = daemon_posts;

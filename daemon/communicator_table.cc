@@ -50,15 +50,15 @@ absl::Status CommunicatorTable::Check(const Session& session, const JoinRequestA
       return absl::InvalidArgumentError("communicator name or job contains a control character");
     }
   }
-  if (args.world_size < 1 || args.world_size > board::kMaxLocalRanks) {
+  if (args.terms.world_size < 1 || args.terms.world_size > board::kMaxLocalRanks) {
     return absl::InvalidArgumentError(absl::StrCat("communicator '", args.name, "': world size ",
-                                                   args.world_size, "; expected 1 to ",
+                                                   args.terms.world_size, "; expected 1 to ",
                                                    board::kMaxLocalRanks, " ranks on one node"));
   }
-  if (args.rank < 0 || args.rank >= args.world_size) {
+  if (args.rank < 0 || args.rank >= args.terms.world_size) {
     return absl::InvalidArgumentError(absl::StrCat("communicator '", args.name, "': rank ",
                                                    args.rank, "; expected 0 to ",
-                                                   args.world_size - 1));
+                                                   args.terms.world_size - 1));
   }
   if (session.ended.load(std::memory_order_acquire))
     return absl::CancelledError("the session has ended");
@@ -92,9 +92,9 @@ absl::Status CommunicatorTable::AdmitLocked(const std::shared_ptr<Session>& sess
     const std::vector<int32_t>& numbers = record.current->numbers();
     const bool all_here = std::none_of(members.begin(), members.end(),
                                        [](const Member& member) { return member.gone; });
-    if (all_here && record.current->world() != args.world_size) {
+    if (all_here && record.current->world() != args.terms.world_size) {
       return absl::FailedPreconditionError(
-          absl::StrCat(Quoted(key), ": world size ", args.world_size,
+          absl::StrCat(Quoted(key), ": world size ", args.terms.world_size,
                        ", but it is joined with world size ", record.current->world()));
     }
     const auto held = std::lower_bound(numbers.begin(), numbers.end(), args.rank);
@@ -110,12 +110,12 @@ absl::Status CommunicatorTable::AdmitLocked(const std::shared_ptr<Session>& sess
   }
   if (record.joining != nullptr) {
     Joining& joining = *record.joining;
-    if (joining.world != args.world_size) {
+    if (joining.terms != args.terms) {
       const auto& [rank, other] = *joining.ranks.begin();
-      return absl::FailedPreconditionError(
-          absl::StrCat(Quoted(key), ": rank ", args.rank, " joins with world size ",
-                       args.world_size, ", but rank ", rank, ", ", Who(*other.session),
-                       ", joins with world size ", joining.world));
+      return absl::FailedPreconditionError(absl::StrCat(
+          Quoted(key), ": rank ", args.rank, " joins with ",
+          cluster::DifferingTerm(args.terms, joining.terms), ", but rank ", rank, ", ",
+          Who(*other.session), ", joins with ", cluster::DifferingTerm(joining.terms, args.terms)));
     }
     const auto taken = joining.ranks.find(args.rank);
     if (taken != joining.ranks.end()) {
@@ -145,13 +145,13 @@ uint64_t CommunicatorTable::Join(const std::shared_ptr<Session>& session,
     status = AdmitLocked(session, args, key, record);
     if (status.ok() && record.joining == nullptr) {
       // Now, not when the last rank comes: its call then only sends replies.
-      std::vector<int32_t> all(static_cast<size_t>(args.world_size));
+      std::vector<int32_t> all(static_cast<size_t>(args.terms.world_size));
       std::iota(all.begin(), all.end(), 0);
       absl::StatusOr<std::shared_ptr<Communicator>> next = Communicator::Make(
-          key, next_communicator_id_++, record.epochs + 1, args.world_size, std::move(all), host_);
+          key, next_communicator_id_++, record.epochs + 1, args.terms.world_size, std::move(all), host_);
       if (next.ok()) {
         record.joining = std::make_unique<Joining>();
-        record.joining->world = args.world_size;
+        record.joining->world = args.terms.world_size;
         record.joining->next = *std::move(next);
       } else {
         status = next.status();
@@ -170,7 +170,7 @@ uint64_t CommunicatorTable::Join(const std::shared_ptr<Session>& session,
       participant.session = session;
       participant.daemon_posts = args.daemon_posts;
       participant.done = std::move(done);
-      if (static_cast<int>(record.joining->ranks.size()) == args.world_size) {
+      if (static_cast<int>(record.joining->ranks.size()) == args.terms.world_size) {
         FinishLocked(key, record, &completions);
         join_id = 0;
       } else {
@@ -180,7 +180,7 @@ uint64_t CommunicatorTable::Join(const std::shared_ptr<Session>& session,
         if (host_->cluster != nullptr) {
           participant.across = host_->cluster->JoinAcross(
               {{key.uid, key.job, key.name},
-               args.world_size,
+               args.terms.world_size,
                {{args.rank, session->peer.pid, session->name}},
                args.deadline_ns,
                record.epochs},

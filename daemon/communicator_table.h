@@ -25,7 +25,7 @@ struct JoinRequestArgs {
   std::string name;
   std::string job;
   int32_t rank = 0;
-  int32_t world_size = 0;
+  cluster::JoinTerms terms;
   int64_t deadline_ns = 0;
   bool daemon_posts = false;
 };

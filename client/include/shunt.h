@@ -129,13 +129,23 @@ typedef struct shunt_join_options {
   const char* name;   /* 1 to 128 bytes; communicators of one tenant and job are known by it */
   const char* job;    /* keeps jobs with equal names apart; NULL: $SHUNT_JOB, else "" */
   int32_t rank;       /* 0 <= rank < world_size */
-  int32_t world_size; /* 1 to 128: the ranks of one node */
+  int32_t world_size; /* 1 to 128 on one node, up to 32,767 on several */
   int64_t timeout_ns; /* for the join itself; 0: 60 s */
   int64_t default_timeout_ns; /* for calls whose timeout is 0; 0: 60 s */
+  const char* algorithm; /* between nodes: "ring", "double_tree" ... where a call has such a plan;
+                            "": the fastest by what was measured; NULL: $SHUNT_ALGORITHM, else "" */
+  uint32_t flags;        /* shunt_join_flag, or 0 */
 } shunt_join_options;
 
+typedef enum shunt_join_flag {
+  /* The same inputs give the same bits in every run on as many nodes: nothing that was measured
+   * decides how they meet. */
+  SHUNT_JOIN_DETERMINISTIC = 1
+} shunt_join_flag;
+
 /* Returns when all ranks have joined. DEADLINE_EXCEEDED names the ranks that are missing,
- * ALREADY_EXISTS who holds the rank, FAILED_PRECONDITION a differing world size. */
+ * ALREADY_EXISTS who holds the rank, FAILED_PRECONDITION a differing world size, algorithm or flag.
+ */
 SHUNT_API int shunt_join(shunt_session* session, const shunt_join_options* options,
                          shunt_comm** comm);
 /* A new communicator for each colour, ranks ordered by (key, old rank). Every rank of `comm` calls

@@ -77,7 +77,8 @@ absl::StatusOr<shunt::client::Communicator::Options> JoinOptions(const shunt_joi
     return absl::InvalidArgumentError(
         absl::StrCat("the communicator's name has ", bytes, " bytes, expected 1 to 128"));
   }
-  for (const auto& [what, text] : {std::pair("name", o.name), std::pair("job", o.job)}) {
+  for (const auto& [what, text] : {std::pair("name", o.name), std::pair("job", o.job),
+                                   std::pair("algorithm", o.algorithm)}) {
     if (text != nullptr && !shunt::IsUtf8(text)) {
       return absl::InvalidArgumentError(absl::StrCat("shunt_join_options.", what, " is \"",
                                                      shunt::Printable(text),
@@ -89,9 +90,18 @@ absl::StatusOr<shunt::client::Communicator::Options> JoinOptions(const shunt_joi
   auto default_timeout =
       Timeout("shunt_join_options.default_timeout_ns", o.default_timeout_ns, kDefaultTimeoutNs);
   if (!default_timeout.ok()) return default_timeout.status();
-  if (o.world_size < 1 || o.world_size > shunt::board::kMaxLocalRanks) {
-    return absl::InvalidArgumentError(absl::StrCat("world size ", o.world_size, ", expected 1 to ",
-                                                   shunt::board::kMaxLocalRanks));
+  if (o.world_size < 1 || o.world_size > shunt::board::kMaxWorld) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("world size ", o.world_size, ", expected 1 to ", shunt::board::kMaxWorld));
+  }
+  if ((o.flags & ~uint32_t{SHUNT_JOIN_DETERMINISTIC}) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shunt_join_options.flags is ", o.flags, ", expected 0 or ",
+                     static_cast<int>(SHUNT_JOIN_DETERMINISTIC)));
+  }
+  std::string algorithm = FirstOf(o.algorithm, "SHUNT_ALGORITHM", "");
+  if (!algorithm.empty()) {
+    if (const auto known = shunt::AlgorithmOf(algorithm); !known.ok()) return known.status();
   }
   if (o.rank < 0 || o.rank >= o.world_size) {
     return absl::InvalidArgumentError(
@@ -102,7 +112,10 @@ absl::StatusOr<shunt::client::Communicator::Options> JoinOptions(const shunt_joi
                                               .rank = o.rank,
                                               .world_size = o.world_size,
                                               .timeout_ns = *timeout,
-                                              .default_timeout_ns = *default_timeout};
+                                              .default_timeout_ns = *default_timeout,
+                                              .algorithm = std::move(algorithm),
+                                              .deterministic =
+                                                  (o.flags & SHUNT_JOIN_DETERMINISTIC) != 0};
 }
 
 }  // namespace

@@ -59,7 +59,8 @@ absl::StatusOr<std::shared_ptr<Communicator>> Communicator::Join(std::shared_ptr
   SHUNT_ASSIGN_OR_RETURN(
       LeaseConnection::Reply reply,
       session->lease().Call(client::Join{options.name, options.job, options.rank,
-                                         options.world_size, static_cast<uint32_t>(timeout_ms)},
+                                         options.world_size, static_cast<uint32_t>(timeout_ms),
+                                         options.algorithm, options.deterministic},
                             deadline_ns));
   const auto* joined = std::get_if<Joined>(&reply.message.response);
   if (joined == nullptr || reply.fds.size() != 1) {

@@ -28,6 +28,8 @@ class Communicator final : private board::MemberHost {
     int32_t world_size = 0;
     int64_t timeout_ns = 0;          // of the join
     int64_t default_timeout_ns = 0;  // of calls that name none
+    std::string algorithm;
+    bool deterministic = false;
   };
 
   // Blocks until all ranks have joined.

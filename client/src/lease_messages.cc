@@ -49,6 +49,8 @@ struct RequestEncoder {
     w.Int(4, m.rank);
     w.Int(5, m.world_size);
     w.Varint(6, m.timeout_ms);
+    w.Bytes(7, m.algorithm);
+    w.Varint(8, m.deterministic ? 1 : 0);
   }
   void operator()(const Leave& m) {
     field = kLeave;

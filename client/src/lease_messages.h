@@ -37,6 +37,8 @@ struct Join {
   int32_t rank = 0;
   int32_t world_size = 0;
   uint32_t timeout_ms = 0;
+  std::string algorithm;
+  bool deterministic = false;
 };
 
 struct Leave {

@@ -27,7 +27,7 @@ namespace shunt::cluster {
 
 struct JoinAcrossRequest {
   RendezvousKey key;
-  int32_t world_size = 0;
+  JoinTerms terms;
   // Of this node, one or more; other ranks of the node may come with other requests.
   std::vector<RankInfo> ranks;
   int64_t deadline_ns = 0;   // CLOCK_MONOTONIC
@@ -59,6 +59,8 @@ struct ClusterEvents {
   // The cluster has forgotten this node. All peers were lost before; it begins anew as this
   // incarnation.
   std::function<void(uint64_t incarnation, std::string_view why)> renewed;
+  // What this node has measured of its way to the others.
+  std::function<LinkNumbers()> link;
   // What this node's ranks of a communicator called last; NOT_FOUND if it knows none of this id.
   std::function<absl::StatusOr<std::vector<RankCall>>(uint64_t wire_id)> call_status;
 };

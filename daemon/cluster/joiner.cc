@@ -91,7 +91,8 @@ void Joiner::Try(Entry& join) {
   registration.address = self_->address;
   registration.id = join.id;
   registration.ranks = join.request.ranks;
-  registration.world_size = join.request.world_size;
+  registration.terms = join.request.terms;
+  if (link_) registration.link = link_();
   registration.deadline_ns = join.request.deadline_ns;
   registration.known_epoch = join.request.known_epoch;
   join.stage = Stage::kRegistered;
@@ -129,7 +130,7 @@ void Joiner::RegisterAt(Entry& join, const MemberInfo& member, const Registratio
   request.set_timeout_ms(static_cast<uint64_t>(left / 1'000'000));
   client->Rendezvous(
       request, std::chrono::nanoseconds(left + kAnswerGraceNs),
-      [this, id = join.id, attempt = join.attempt, world = join.request.world_size,
+      [this, id = join.id, attempt = join.attempt, world = join.request.terms.world_size,
        member](const absl::StatusOr<v1::RendezvousResponse>& answer) {
         if (!answer.ok()) {
           const absl::StatusCode code = answer.status().code();

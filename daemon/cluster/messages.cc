@@ -1,5 +1,7 @@
 #include "daemon/cluster/messages.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "daemon/cluster/address.h"
 
@@ -9,6 +11,19 @@ namespace {
 absl::Status Wrong(const std::string& words) {
   return absl::FailedPreconditionError(
       absl::StrCat("the coordinator's map of ranks is wrong: ", words));
+}
+
+void ToProto(const LinkNumbers& link, v1::LinkNumbers* out) {
+  out->set_latency_ns(link.latency_ns);
+  out->set_message_ns(link.message_ns);
+  out->set_bytes_per_second(link.bytes_per_s);
+}
+
+// Bounds keep what is computed from them finite; who lies harms the communicators it is in.
+LinkNumbers FromProto(const v1::LinkNumbers& in) {
+  constexpr uint64_t kNsMax = 10'000'000'000, kRateMax = 10'000'000'000'000;
+  return {std::min<uint64_t>(in.latency_ns(), kNsMax), std::min<uint64_t>(in.message_ns(), kNsMax),
+          std::min<uint64_t>(in.bytes_per_second(), kRateMax)};
 }
 
 }  // namespace
@@ -28,6 +43,7 @@ void ToProto(const CommunicatorMap& map, v1::RendezvousMap* out) {
     out->add_rank_pids(rank.pid);
     out->add_rank_sessions(rank.session);
   }
+  ToProto(map.link, out->mutable_link());
 }
 
 absl::StatusOr<std::shared_ptr<const CommunicatorMap>> FromProto(const v1::RendezvousMap& in,
@@ -43,6 +59,7 @@ absl::StatusOr<std::shared_ptr<const CommunicatorMap>> FromProto(const v1::Rende
   map->wire_id = in.wire_id();
   map->epoch = in.epoch();
   map->warm = in.warm();
+  map->link = FromProto(in.link());
   for (const v1::RendezvousNode& node : in.nodes()) {
     if (!CheckNodeName(node.name()).ok() || node.incarnation() == 0) {
       return Wrong("a node without a usable name and incarnation");
@@ -65,7 +82,10 @@ void ToProto(const RendezvousKey& key, const Registration& registration,
   out->set_uid(key.uid);
   out->set_job(key.job);
   out->set_name(key.name);
-  out->set_world_size(registration.world_size);
+  out->set_world_size(registration.terms.world_size);
+  out->set_algorithm(registration.terms.algorithm);
+  out->set_deterministic(registration.terms.deterministic);
+  ToProto(registration.link, out->mutable_link());
   out->set_registration(registration.id);
   out->set_known_epoch(registration.known_epoch);
   for (const RankInfo& rank : registration.ranks) {
@@ -82,7 +102,8 @@ void FromProto(const v1::RendezvousRequest& in, RendezvousKey* key, Registration
   registration->incarnation = in.caller().incarnation();
   registration->address = in.caller().control_address();
   registration->id = in.registration();
-  registration->world_size = in.world_size();
+  registration->terms = {in.world_size(), in.algorithm(), in.deterministic()};
+  registration->link = FromProto(in.link());
   registration->known_epoch = in.known_epoch();
   registration->ranks.clear();
   for (const v1::RankRegistration& rank : in.ranks()) {

@@ -12,13 +12,31 @@ namespace shunt::cluster {
 namespace {
 
 constexpr size_t kNameBytesMax = 128;
+constexpr size_t kAlgorithmBytesMax = 64;
 
 absl::string_view AbslView(std::string_view text) { return {text.data(), text.size()}; }
 
 }  // namespace
 
+std::string DifferingTerm(const JoinTerms& terms, const JoinTerms& other) {
+  if (terms.world_size != other.world_size) return absl::StrCat("world size ", terms.world_size);
+  if (terms.algorithm != other.algorithm) {
+    return terms.algorithm.empty() ? "no algorithm of its choice"
+                                   : absl::StrCat("algorithm ", terms.algorithm);
+  }
+  return terms.deterministic ? "deterministic results" : "no deterministic results";
+}
+
+LinkNumbers Worst(const LinkNumbers& a, const LinkNumbers& b) {
+  const auto slower = [](uint64_t x, uint64_t y) {
+    return x == 0 ? y : y == 0 ? x : std::min(x, y);
+  };
+  return {std::max(a.latency_ns, b.latency_ns), std::max(a.message_ns, b.message_ns),
+          slower(a.bytes_per_s, b.bytes_per_s)};
+}
+
 struct RendezvousTable::Waiting {
-  int32_t world_size = 0;
+  JoinTerms terms;
   std::map<Token, Registration> registrations;
   std::map<int32_t, Token> ranks;
   std::map<int32_t, std::string> withdrawn;  // who came for a rank and why it went
@@ -39,7 +57,9 @@ absl::Status RendezvousTable::Check(const RendezvousKey& key,
                                     const Registration& registration) const {
   SHUNT_RETURN_IF_ERROR(CheckText("communicator name", key.name, 1, kNameBytesMax));
   SHUNT_RETURN_IF_ERROR(CheckText("job", key.job, 0, kNameBytesMax));
-  const int32_t world = registration.world_size;
+  SHUNT_RETURN_IF_ERROR(
+      CheckText("algorithm", registration.terms.algorithm, 0, kAlgorithmBytesMax));
+  const int32_t world = registration.terms.world_size;
   if (world < 1 || world > limits_.world_size_max) {
     return absl::InvalidArgumentError(absl::StrCat(Words(key), ": world size ", world,
                                                    "; expected 1 to ", limits_.world_size_max));
@@ -77,12 +97,13 @@ absl::Status RendezvousTable::Check(const RendezvousKey& key,
 absl::Status RendezvousTable::Admit(const Waiting& waiting, const RendezvousKey& key,
                                     const Registration& registration) const {
   const auto words = [&](const RankInfo& rank) { return RankWords(registration.node, rank); };
-  if (!waiting.registrations.empty() && waiting.world_size != registration.world_size) {
+  if (!waiting.registrations.empty() && waiting.terms != registration.terms) {
     const Registration& other = waiting.registrations.begin()->second;
     return absl::FailedPreconditionError(
-        absl::StrCat(Words(key), ": ", words(registration.ranks[0]), " joins with world size ",
-                     registration.world_size, ", but ", RankWords(other.node, other.ranks[0]),
-                     " joins with world size ", other.world_size));
+        absl::StrCat(Words(key), ": ", words(registration.ranks[0]), " joins with ",
+                     DifferingTerm(registration.terms, other.terms), ", but ",
+                     RankWords(other.node, other.ranks[0]), " joins with ",
+                     DifferingTerm(other.terms, registration.terms)));
   }
   for (const RankInfo& rank : registration.ranks) {
     const auto taken = waiting.ranks.find(rank.rank);
@@ -126,7 +147,7 @@ RendezvousTable::Answers RendezvousTable::Register(Token token, const Rendezvous
     Settle(record);
     return answers;
   }
-  waiting.world_size = registration.world_size;
+  waiting.terms = registration.terms;
   for (const RankInfo& rank : registration.ranks) {
     waiting.ranks.emplace(rank.rank, token);
     waiting.withdrawn.erase(rank.rank);
@@ -135,7 +156,7 @@ RendezvousTable::Answers RendezvousTable::Register(Token token, const Rendezvous
   deadlines_.emplace(std::pair(registration.deadline_ns, token), true);
   of_node_[registration.node].emplace(std::pair(registration.incarnation, registration.id), token);
   waiting.registrations.emplace(token, std::move(registration));
-  if (static_cast<int32_t>(waiting.ranks.size()) == waiting.world_size) Complete(record, &answers);
+  if (static_cast<int32_t>(waiting.ranks.size()) == waiting.terms.world_size) Complete(record, &answers);
   return answers;
 }
 
@@ -146,10 +167,11 @@ void RendezvousTable::Complete(Records::iterator record, Answers* answers) {
   while (map->wire_id == 0);
   uint64_t known = record->second.epochs;
   std::map<std::string_view, int32_t> index_of;
-  map->ranks.resize(static_cast<size_t>(waiting.world_size));
+  map->ranks.resize(static_cast<size_t>(waiting.terms.world_size));
   for (const auto& [number, token] : waiting.ranks) {
     const Registration& registration = waiting.registrations.at(token);
     known = std::max(known, registration.known_epoch);
+    map->link = Worst(map->link, registration.link);
     const auto [node, is_new] =
         index_of.emplace(registration.node, static_cast<int32_t>(map->nodes.size()));
     if (is_new)
@@ -247,7 +269,7 @@ RendezvousTable::Answers RendezvousTable::Expire(int64_t now_ns) {
     const Waiting& waiting = *records_.at(key).waiting;
     answers.push_back({token,
                        absl::DeadlineExceededError(absl::StrCat(
-                           Words(key), ": ", waiting.ranks.size(), " of ", waiting.world_size,
+                           Words(key), ": ", waiting.ranks.size(), " of ", waiting.terms.world_size,
                            " ranks joined in time; missing: ", Missing(waiting))),
                        nullptr});
   }
@@ -279,7 +301,7 @@ RendezvousTable::Token RendezvousTable::Find(std::string_view node, uint64_t inc
 
 std::string RendezvousTable::Missing(const Waiting& waiting) const {
   return MissingRanks(
-      waiting.world_size, [&waiting](int32_t rank) { return waiting.ranks.count(rank) != 0; },
+      waiting.terms.world_size, [&waiting](int32_t rank) { return waiting.ranks.count(rank) != 0; },
       waiting.withdrawn);
 }
 

@@ -35,15 +35,36 @@ struct RankInfo {
   bool operator==(const RankInfo&) const = default;
 };
 
+// What all ranks of a communicator must join with alike.
+struct JoinTerms {
+  int32_t world_size = 0;
+  std::string algorithm;  // "": the fastest
+  bool deterministic = false;
+  bool operator==(const JoinTerms&) const = default;
+};
+// The first term in which the two differ, as the first has it: "world size 4".
+std::string DifferingTerm(const JoinTerms& terms, const JoinTerms& other);
+
+// What was measured between nodes. 0: nothing yet.
+struct LinkNumbers {
+  uint64_t latency_ns = 0;
+  uint64_t message_ns = 0;  // a node's own time for each message
+  uint64_t bytes_per_s = 0;
+  bool operator==(const LinkNumbers&) const = default;
+};
+// The worst of both.
+LinkNumbers Worst(const LinkNumbers& a, const LinkNumbers& b);
+
 struct Registration {
   std::string node;
   uint64_t incarnation = 0;
   std::string address;  // of the node's control plane
   uint64_t id = 0;  // the node's own: a repeated call has the same and takes the first one's place
   std::vector<RankInfo> ranks;
-  int32_t world_size = 0;
+  JoinTerms terms;
   int64_t deadline_ns = 0;
   uint64_t known_epoch = 0;  // the highest that the node knows of this communicator
+  LinkNumbers link;          // of the node
 };
 
 struct MappedNode {
@@ -66,6 +87,7 @@ struct CommunicatorMap {
   bool warm = false;     // the coordinator, or one of the nodes, knew it from an earlier join
   std::vector<MappedNode> nodes;  // by their lowest ranks
   std::vector<MappedRank> ranks;  // in rank order
+  LinkNumbers link;               // the worst of the nodes
   bool operator==(const CommunicatorMap&) const = default;
 };
 

@@ -27,6 +27,8 @@
 
 namespace shunt::board {
 
+// Of all nodes: a post's root has 16 bits.
+inline constexpr int kMaxWorld = 32767;
 inline constexpr int kMaxLocalRanks = 128;
 inline constexpr size_t kLine = 64;
 inline constexpr uint32_t kMagic = 0x53484e54;  // "SHNT"

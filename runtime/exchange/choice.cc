@@ -5,12 +5,37 @@
 namespace shunt::exchange {
 namespace {
 
-constexpr Algorithm kCandidates[] = {
-    Algorithm::kRing,     Algorithm::kDoubleTree, Algorithm::kHalvingDoubling,
-    Algorithm::kBruck,    Algorithm::kPat,        Algorithm::kRecursiveDoubling,
-    Algorithm::kPairwise, Algorithm::kBinomial};
+constexpr uint32_t kSlicesMax = 4096;
+constexpr uint64_t kSliceBytes = 256 << 10;
+
+NetSpec NetOf(const CollectiveSpec& call, const NodeMap& map) {
+  NetSpec net;
+  net.kind = call.kind == OpKind::kAllToAllV ? OpKind::kAllToAll : call.kind;
+  net.participants = map.nodes();
+  net.root = HasRoot(call.kind) ? map.node_of[call.root] : 0;
+  return net;
+}
 
 }  // namespace
+
+LinkModel ReferenceModel() {
+  return {.latency_s = 30e-6,
+          .message_overhead_s = 5e-6,
+          .bytes_per_s = 1.2e9,
+          .reduce_bytes_per_s = 8e9,
+          .incast_factor = 1.5,
+          .slices_max = kSlicesMax,
+          .slice_bytes_min = kSliceBytes};
+}
+
+LinkModel ModelOf(const LinkNumbers& numbers) {
+  LinkModel model = ReferenceModel();
+  const auto seconds = [](uint64_t ns) { return 1e-9 * static_cast<double>(ns); };
+  if (numbers.latency_ns != 0) model.latency_s = seconds(numbers.latency_ns);
+  if (numbers.message_ns != 0) model.message_overhead_s = seconds(numbers.message_ns);
+  if (numbers.bytes_per_s != 0) model.bytes_per_s = static_cast<double>(numbers.bytes_per_s);
+  return model;
+}
 
 uint64_t BytesOf(const CollectiveSpec& call, int world) {
   const bool whole = call.kind == OpKind::kAllReduce || call.kind == OpKind::kReduce ||
@@ -18,23 +43,41 @@ uint64_t BytesOf(const CollectiveSpec& call, int world) {
   return call.count * SizeOf(call.dtype) * (whole ? 1 : static_cast<uint64_t>(world));
 }
 
-Shape ChooseShape(const CollectiveSpec& call, const NodeMap& map, const LinkModel& model) {
+std::vector<Candidate> Candidates(const CollectiveSpec& call, const NodeMap& map,
+                                  const LinkModel& model) {
+  std::vector<Candidate> candidates;
+  if (call.kind == OpKind::kAllToAllV) return candidates;
+  const uint64_t bytes = BytesOf(call, map.world());
+  NetSpec net = NetOf(call, map);
+  for (int a = 0; a < kAlgorithmCount; ++a) {
+    net.algorithm = static_cast<Algorithm>(a);
+    if (net.algorithm == Algorithm::kAggregated || !ValidateNetSpec(net).ok()) continue;
+    candidates.push_back({net, PredictSeconds(net, bytes, model)});
+  }
+  std::stable_sort(
+      candidates.begin(), candidates.end(),
+      [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
+  return candidates;
+}
+
+Shape ChooseShape(const CollectiveSpec& call, const NodeMap& map, const Policy& policy) {
   Shape shape;
   shape.map = &map;
   shape.call = call;
-  shape.net.kind = call.kind;
-  shape.net.participants = map.nodes();
-  shape.net.root = HasRoot(call.kind) ? map.node_of[call.root] : 0;
-  if (call.kind == OpKind::kAllToAllV) {
-    // Each node knows its own counts only: nothing to choose or to cut by.
-    shape.net.kind = OpKind::kAllToAll;
-    shape.net.algorithm = Algorithm::kPairwise;
-    return shape;
+  shape.net = NetOf(call, map);
+  // Nobody knows the whole of an all_to_all_v: nothing to choose or to cut by.
+  shape.net.algorithm = Algorithm::kPairwise;
+  if (call.kind == OpKind::kAllToAllV) return shape;
+  bool chosen = false;
+  if (policy.algorithm.has_value()) {
+    NetSpec wanted = shape.net;
+    wanted.algorithm = *policy.algorithm;
+    chosen = ValidateNetSpec(wanted).ok();
+    if (chosen) shape.net = wanted;
   }
-  const uint64_t bytes = BytesOf(call, map.world());
-  const absl::StatusOr<NetChoice> choice = ChooseAlgorithm(shape.net, bytes, model, kCandidates);
-  if (choice.ok()) shape.net = choice->spec;
-  const uint64_t block = bytes / std::max<uint64_t>(1, BlockCount(shape.net));
+  if (!chosen) shape.net = Candidates(call, map, policy.model).front().net;
+  const uint64_t block =
+      BytesOf(call, map.world()) / std::max<uint64_t>(1, BlockCount(shape.net));
   shape.slices = static_cast<uint32_t>(std::clamp<uint64_t>(block / kSliceBytes, 1, kSlicesMax));
   return shape;
 }

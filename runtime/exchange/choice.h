@@ -3,20 +3,39 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "runtime/collectives/plan/net_cost.h"
 #include "runtime/exchange/block_layout.h"
+#include "runtime/exchange/link_numbers.h"
 
 namespace shunt::exchange {
 
-inline constexpr uint32_t kSlicesMax = 4096;
-inline constexpr uint64_t kSliceBytes = 256 << 10;
+// By what a communicator's nodes choose. The same on all of them at every sequence number.
+struct Policy {
+  LinkModel model;
+  std::optional<Algorithm> algorithm;  // for kinds that have such a plan
+};
+
+// What stands for numbers that are not measured, and for all of them where results must not depend
+// on measurements.
+LinkModel ReferenceModel();
+LinkModel ModelOf(const LinkNumbers& numbers);
 
 // What the plans' costs count by: all nodes' vectors of an operation, in bytes.
 uint64_t BytesOf(const CollectiveSpec& call, int world);
 
-// The plan with the least predicted time. `map` outlives the shape.
-Shape ChooseShape(const CollectiveSpec& call, const NodeMap& map, const LinkModel& model);
+struct Candidate {
+  NetSpec net;
+  double seconds = 0;  // predicted
+};
+// Every plan that the kind has on these nodes, the fastest first; not for all_to_all_v, whose nodes
+// know their own counts only.
+std::vector<Candidate> Candidates(const CollectiveSpec& call, const NodeMap& map,
+                                  const LinkModel& model);
+
+// The policy's plan, or else the fastest. `map` outlives the shape.
+Shape ChooseShape(const CollectiveSpec& call, const NodeMap& map, const Policy& policy);
 
 }  // namespace shunt::exchange

@@ -31,7 +31,9 @@ TEST_CASE("requests are the bytes that protobuf would send") {
   join.set_rank(3);
   join.set_world_size(4);
   join.set_timeout_ms(60000);
-  CHECK(Encode(300, Join{"train", "job-1", 3, 4, 60000}) == same.SerializeAsString());
+  join.set_algorithm("ring");
+  join.set_deterministic(true);
+  CHECK(Encode(300, Join{"train", "job-1", 3, 4, 60000, "ring", true}) == same.SerializeAsString());
 
   v1::OpenSessionRequest& open = *same.mutable_open_session();
   open.set_name("program");

@@ -455,6 +455,8 @@ class Session {
     std::string job;                              // empty: $SHUNT_JOB, else ""
     std::chrono::nanoseconds timeout{0};          // 0: 60 s
     std::chrono::nanoseconds default_timeout{0};  // of calls that name none; 0: 60 s
+    std::string algorithm;       // between nodes; empty: $SHUNT_ALGORITHM, else the fastest
+    bool deterministic = false;  // nothing that was measured decides how data meets
   };
   Communicator Join(const std::string& name, int32_t rank, int32_t world_size) {
     return Join(name, rank, world_size, JoinOptions{});
@@ -469,6 +471,8 @@ class Session {
     o.world_size = world_size;
     o.timeout_ns = options.timeout.count();
     o.default_timeout_ns = options.default_timeout.count();
+    o.algorithm = options.algorithm.empty() ? nullptr : options.algorithm.c_str();
+    o.flags = options.deterministic ? SHUNT_JOIN_DETERMINISTIC : 0;
     shunt_comm* comm = nullptr;
     ThrowIfError(shunt_join(get(), &o, &comm));
     return Communicator(session_, comm);

@@ -30,6 +30,8 @@ class JoinOptions(Structure):
         ("world_size", c_int32),
         ("timeout_ns", c_int64),
         ("default_timeout_ns", c_int64),
+        ("algorithm", c_char_p),
+        ("flags", c_uint32),
     ]
 
 

@@ -90,12 +90,16 @@ class Session:
     # ---- communicators
 
     def join(self, name: str, rank: int, world_size: int, job: Optional[str] = None,
-             timeout: Optional[float] = 60.0, default_timeout: Optional[float] = 60.0) -> Communicator:
-        """Returns when all `world_size` ranks (1 to 128) have joined `name`. Times in seconds; `default_timeout` is for
-        the calls that name none.
+             timeout: Optional[float] = 60.0, default_timeout: Optional[float] = 60.0,
+             algorithm: Optional[str] = None, deterministic: bool = False) -> Communicator:
+        """Returns when all `world_size` ranks (1 to 128 on one node, up to 32,767 on several) have joined `name`. Times
+        in seconds; `default_timeout` is for the calls that name none. `algorithm` is what nodes exchange data by
+        ("ring" ...; default: $SHUNT_ALGORITHM, else the fastest by what was measured); with `deterministic` nothing
+        that was measured decides how data meets, so the same inputs give the same bits in every run.
 
         `job` keeps jobs with equal names apart (default: $SHUNT_JOB, else ""). DeadlineExceeded names the ranks
-        that are missing, AlreadyExists who holds the rank, FailedPrecondition a differing world size.
+        that are missing, AlreadyExists who holds the rank, FailedPrecondition a differing world size, algorithm
+        or `deterministic`.
         """
         lease = self._open("join")
         for what, value in (("rank", rank), ("world_size", world_size)):
@@ -109,6 +113,8 @@ class Session:
             world_size,
             nanoseconds("join", timeout),
             nanoseconds("join", default_timeout),
+            _c_string("join: algorithm", algorithm),
+            1 if deterministic else 0,
         )
 
         def wait() -> int:

@@ -1,0 +1,36 @@
+// A node's idea of its way to the others: measured when connections are made, refreshed by what
+// operations take.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "runtime/collectives/plan/net_cost.h"
+#include "runtime/exchange/link_numbers.h"
+
+namespace shunt::exchange {
+
+class LinkEstimate {
+ public:
+  // Operations that count together: one of them is likely to have waited for nobody.
+  static constexpr size_t kWindow = 8;
+
+  // A connection was measured.
+  void AddProbe(const LinkNumbers& numbers);
+  // An operation took so long from this node's first step to its last. Its time has the lateness of
+  // other nodes in it, so that only the fastest of some that are alike tells anything.
+  void AddOperation(const NetCost& cost, const LinkModel& model, double seconds);
+
+  const LinkNumbers& numbers() const { return numbers_; }
+
+ private:
+  // Of the times of operations that the rate decides, the least as a multiple of what was expected.
+  struct Window {
+    size_t count = 0;
+    double least = 0;
+  };
+  LinkNumbers numbers_;
+  Window bytes_, rounds_;
+};
+
+}  // namespace shunt::exchange

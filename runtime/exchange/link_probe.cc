@@ -1,0 +1,120 @@
+#include "runtime/exchange/link_probe.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace shunt::exchange {
+namespace {
+
+constexpr size_t kShortBytes = 8;
+constexpr size_t kNumberBytes = 24;
+
+void PutNumbers(const LinkNumbers& numbers, std::byte* out) {
+  int at = 0;
+  for (const uint64_t number : {numbers.latency_ns, numbers.message_ns, numbers.bytes_per_s}) {
+    for (int i = 0; i < 8; ++i) out[at++] = static_cast<std::byte>(number >> (8 * i));
+  }
+}
+
+LinkNumbers GetNumbers(const std::byte* in) {
+  uint64_t numbers[3] = {};
+  for (int i = 0; i < 24; ++i) numbers[i / 8] |= static_cast<uint64_t>(in[i]) << (8 * (i % 8));
+  return {numbers[0], numbers[1], numbers[2]};
+}
+
+}  // namespace
+
+LinkProbe::LinkProbe(bool asks, transport::PeerId peer, uint64_t communicator,
+                     transport::Transport* transport, uint64_t token_base)
+    : asks_(asks),
+      peer_(peer),
+      communicator_(communicator),
+      transport_(transport),
+      token_base_(token_base),
+      out_(kBulkBytes),
+      in_(kBulkBytes) {}
+
+LinkProbe::Part LinkProbe::PartAt(int part) {
+  if (part < kRounds) return {1, kShortBytes, true};
+  if (part == kRounds) return {kBurst, kShortBytes, true};
+  if (part < kParts - 1) return {1, kBulkBytes, true};
+  return {1, kNumberBytes, false};
+}
+
+void LinkProbe::Start(int64_t now_ns) { Begin(now_ns); }
+
+void LinkProbe::Begin(int64_t now_ns) {
+  const Part part = PartAt(part_);
+  began_ns_ = now_ns;
+  answering_ = false;
+  open_ = part.messages;
+  for (int i = 0; i < part.messages; ++i) {
+    const auto step = static_cast<uint32_t>(i);
+    asks_ ? Send(part.bytes, step) : Receive(part.bytes, step);
+  }
+  if (!asks_ || !part.answered) return;
+  ++open_;
+  Receive(kShortBytes, static_cast<uint32_t>(part.messages));
+}
+
+void LinkProbe::OnCompletion(const transport::Completion& completion, int64_t now_ns) {
+  if (done_) return;
+  if (completion.code != absl::StatusCode::kOk) {
+    numbers_ = {};
+    done_ = true;
+    return;
+  }
+  if (--open_ > 0) return;
+  const Part part = PartAt(part_);
+  if (!asks_ && part.answered && !answering_) {
+    answering_ = true;
+    open_ = 1;
+    Send(kShortBytes, static_cast<uint32_t>(part.messages));
+    return;
+  }
+  EndPart(now_ns);
+}
+
+void LinkProbe::EndPart(int64_t now_ns) {
+  const int64_t took_ns = std::max<int64_t>(1, now_ns - began_ns_);
+  if (!asks_) {
+    if (part_ == kParts - 1) numbers_ = GetNumbers(in_.data());
+  } else if (part_ < kRounds) {
+    round_trip_ns_ = part_ == 0 ? took_ns : std::min(round_trip_ns_, took_ns);
+    numbers_.latency_ns = static_cast<uint64_t>(round_trip_ns_ / 2);
+  } else if (part_ == kRounds) {
+    numbers_.message_ns =
+        static_cast<uint64_t>(std::max<int64_t>(0, took_ns - round_trip_ns_) / kBurst);
+  } else if (part_ < kParts - 1) {
+    // A large message waits for its grant first.
+    const double seconds = 1e-9 * static_cast<double>(std::max<int64_t>(
+                                      took_ns / 16, took_ns - round_trip_ns_ - round_trip_ns_ / 2));
+    numbers_.bytes_per_s =
+        std::max(numbers_.bytes_per_s, static_cast<uint64_t>(kBulkBytes / seconds));
+    if (part_ == kParts - 2) PutNumbers(numbers_, out_.data());
+  }
+  if (++part_ == kParts) {
+    done_ = true;
+  } else {
+    Begin(now_ns);
+  }
+}
+
+transport::Message LinkProbe::Header(uint32_t step) const {
+  transport::Message header;
+  header.peer = peer_;
+  header.tag.communicator = communicator_;
+  header.tag.sequence = static_cast<uint64_t>(part_) + 1;
+  header.tag.step = step;
+  return header;
+}
+
+void LinkProbe::Send(size_t bytes, uint32_t step) {
+  transport_->PostSend(Header(step), absl::MakeConstSpan(out_.data(), bytes), token_base_);
+}
+
+void LinkProbe::Receive(size_t bytes, uint32_t step) {
+  transport_->PostRecv(Header(step), absl::MakeSpan(in_.data(), bytes), token_base_);
+}
+
+}  // namespace shunt::exchange
