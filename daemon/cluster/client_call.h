@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <type_traits>
 #include <utility>
 
 #include "daemon/cluster/call_tracker.h"
@@ -36,9 +37,9 @@ class ClientCalls {
     for (grpc::ClientContext* const context : state_->contexts) context->TryCancel();
   }
 
-  // `method` is one of `async`, a stub's async interface, which is used in this call only.
+  // `method` is one of the interface of `async`, a stub's async(), which is used here only.
   template <typename Response, typename Request, typename Async>
-  void Unary(Async* async,
+  void Unary(std::type_identity_t<Async>* async,
              void (Async::*method)(grpc::ClientContext*, const Request*, Response*,
                                    grpc::ClientUnaryReactor*),
              const Request& request, std::chrono::nanoseconds timeout, RpcDone<Response> done);
@@ -97,7 +98,7 @@ template <typename Request, typename Response>
 class UnaryCall : public ClientCall<grpc::ClientUnaryReactor> {
  public:
   template <typename Async>
-  static void Start(ClientCalls* owner, Async* async,
+  static void Start(ClientCalls* owner, std::type_identity_t<Async>* async,
                     void (Async::*method)(grpc::ClientContext*, const Request*, Response*,
                                           grpc::ClientUnaryReactor*),
                     const Request& request, std::chrono::nanoseconds timeout,
@@ -123,7 +124,7 @@ class UnaryCall : public ClientCall<grpc::ClientUnaryReactor> {
 };
 
 template <typename Response, typename Request, typename Async>
-void ClientCalls::Unary(Async* async,
+void ClientCalls::Unary(std::type_identity_t<Async>* async,
                         void (Async::*method)(grpc::ClientContext*, const Request*, Response*,
                                               grpc::ClientUnaryReactor*),
                         const Request& request, std::chrono::nanoseconds timeout,

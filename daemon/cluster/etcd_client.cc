@@ -1,5 +1,8 @@
 #include "daemon/cluster/etcd_client.h"
 
+#include <type_traits>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "daemon/cluster/client_call.h"
 #include "daemon/cluster/etcd_streams.h"
@@ -135,7 +138,7 @@ class Client : public EtcdClient {
   }
 
   template <typename Response, typename Request, typename Async>
-  void Call(const Request& request, Async* async,
+  void Call(const Request& request, std::type_identity_t<Async>* async,
             void (Async::*method)(grpc::ClientContext*, const Request*, Response*,
                                   grpc::ClientUnaryReactor*),
             RpcDone<Response> done) {
