@@ -1,11 +1,10 @@
-// What the two files that see gRPC share.
+// What the files that see gRPC share.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
 #include <memory>
-#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -54,57 +53,5 @@ inline std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   if (!tls_name.empty()) arguments.SetSslTargetNameOverride(tls_name);
   return grpc::CreateCustomChannel(address, ClientCredentials(credentials), arguments);
 }
-
-// Unary calls of one owner. Destroyed with the owner: calls in flight are cancelled, and their
-// callbacks do not come. On the loop's thread.
-class UnaryCalls {
- public:
-  explicit UnaryCalls(CallTracker* tracker) : tracker_(tracker), state_(new State) {}
-  UnaryCalls(const UnaryCalls&) = delete;
-  ~UnaryCalls() {
-    state_->open = false;
-    for (grpc::ClientContext* context : state_->contexts) context->TryCancel();
-  }
-
-  // `start(context, request, response, callback)` begins the call on a stub's async interface.
-  template <typename Response, typename Request, typename StartCall>
-  void Begin(const Request& request, std::chrono::nanoseconds timeout, StartCall start,
-             RpcDone<Response> done) {
-    struct Call {
-      grpc::ClientContext context;
-      Request request;
-      Response response;
-      RpcDone<Response> done;
-    };
-    auto call = std::make_shared<Call>();
-    call->request = request;
-    call->done = std::move(done);
-    call->context.set_deadline(After(timeout));
-    state_->contexts.insert(&call->context);
-    tracker_->Begin();
-    start(&call->context, &call->request, &call->response,
-          [tracker = tracker_, call, state = state_](const grpc::Status& status) {
-            tracker->End([call, state, result = FromGrpc(status)] {
-              state->contexts.erase(&call->context);
-              if (!state->open) return;
-              // The callback may destroy this owner: nothing of it is touched afterwards.
-              RpcDone<Response> then = std::move(call->done);
-              if (result.ok()) {
-                then(std::move(call->response));
-              } else {
-                then(result);
-              }
-            });
-          });
-  }
-
- private:
-  struct State {
-    bool open = true;
-    std::set<grpc::ClientContext*> contexts;
-  };
-  CallTracker* const tracker_;
-  const std::shared_ptr<State> state_;
-};
 
 }  // namespace shunt::cluster

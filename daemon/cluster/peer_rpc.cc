@@ -1,11 +1,12 @@
 #include "daemon/cluster/peer_rpc.h"
 
-#include <atomic>
 #include <fstream>
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/cluster/client_call.h"
 #include "daemon/cluster/grpc_util.h"
+#include "daemon/cluster/incoming_call.h"
 #include "runtime/core/status.h"
 #include "shunt/v1/peer.grpc.pb.h"
 
@@ -27,89 +28,34 @@ class Client : public PeerClient {
 
   void Ping(const v1::PingRequest& request, Timeout timeout,
             RpcDone<v1::PingResponse> done) override {
-    Begin(&Async::Ping, request, timeout, std::move(done));
+    calls_.Unary(stub_->async(), &Async::Ping, request, timeout, std::move(done));
   }
   void Hello(const v1::HelloRequest& request, Timeout timeout,
              RpcDone<v1::HelloResponse> done) override {
-    Begin(&Async::Hello, request, timeout, std::move(done));
+    calls_.Unary(stub_->async(), &Async::Hello, request, timeout, std::move(done));
   }
   void Watch(const v1::WatchRequest& request, Timeout timeout,
              RpcDone<v1::WatchResponse> done) override {
-    Begin(&Async::Watch, request, timeout, std::move(done));
+    calls_.Unary(stub_->async(), &Async::Watch, request, timeout, std::move(done));
   }
   void Rendezvous(const v1::RendezvousRequest& request, Timeout timeout,
                   RpcDone<v1::RendezvousResponse> done) override {
-    Begin(&Async::Rendezvous, request, timeout, std::move(done));
+    calls_.Unary(stub_->async(), &Async::Rendezvous, request, timeout, std::move(done));
   }
   void Withdraw(const v1::WithdrawRequest& request, Timeout timeout,
                 RpcDone<v1::WithdrawResponse> done) override {
-    Begin(&Async::Withdraw, request, timeout, std::move(done));
+    calls_.Unary(stub_->async(), &Async::Withdraw, request, timeout, std::move(done));
   }
   void CallStatus(const v1::CallStatusRequest& request, Timeout timeout,
                   RpcDone<v1::CallStatusResponse> done) override {
-    Begin(&Async::CallStatus, request, timeout, std::move(done));
+    calls_.Unary(stub_->async(), &Async::CallStatus, request, timeout, std::move(done));
   }
 
  private:
   using Async = v1::Peer::StubInterface::async_interface;
 
-  template <typename Request, typename Response>
-  void Begin(void (Async::*method)(grpc::ClientContext*, const Request*, Response*,
-                                   std::function<void(grpc::Status)>),
-             const Request& request, Timeout timeout, RpcDone<Response> done) {
-    calls_.Begin<Response>(
-        request, timeout,
-        [this, method](grpc::ClientContext* context, const Request* in, Response* out,
-                       std::function<void(grpc::Status)> callback) {
-          (stub_->async()->*method)(context, in, out, std::move(callback));
-        },
-        std::move(done));
-  }
-
   const std::unique_ptr<v1::Peer::Stub> stub_;
-  UnaryCalls calls_;
-};
-
-// A call between its arrival and its reply. gRPC owns the reactor until OnDone; the handler's
-// record is shared, and may outlive it.
-template <typename Request, typename Response>
-class Incoming : public IncomingCall<Request, Response> {
- public:
-  explicit Incoming(Response* out) : out_(out) {}
-
-  void Reply(const absl::Status& status) override {
-    if (std::exchange(replied_, true)) return;
-    if (status.ok()) *out_ = std::move(this->response);
-    this->on_cancel = nullptr;
-    reactor_->Finish(ToGrpc(status));
-  }
-
-  void Cancelled() {
-    if (replied_) return;
-    if (const std::function<void()> handler = std::move(this->on_cancel)) handler();
-    Reply(absl::CancelledError("the caller gave up"));
-  }
-
-  class Reactor : public grpc::ServerUnaryReactor {
-   public:
-    Reactor(daemon::EventLoop* loop, std::shared_ptr<Incoming> call)
-        : loop_(loop), call_(std::move(call)) {
-      call_->reactor_ = this;
-    }
-    void OnDone() override { delete this; }
-    void OnCancel() override {
-      loop_->Post([call = call_] { call->Cancelled(); });
-    }
-
-   private:
-    daemon::EventLoop* const loop_;
-    const std::shared_ptr<Incoming> call_;
-  };
-
- private:
-  Response* const out_;
-  Reactor* reactor_ = nullptr;  // until the reply
-  bool replied_ = false;
+  ClientCalls calls_;
 };
 
 class Service : public v1::Peer::CallbackService {
@@ -149,16 +95,15 @@ class Service : public v1::Peer::CallbackService {
   grpc::ServerUnaryReactor* Accept(grpc::CallbackServerContext* context, const Request* in,
                                    Response* out,
                                    void (PeerHandler::*on)(IncomingPtr<Request, Response>)) {
-    auto call = std::make_shared<Incoming<Request, Response>>(out);
+    const auto call = Incoming<Request, Response>::Make(loop_, out);
     call->request = *in;
     call->from = context->peer();
     if (const auto auth = context->auth_context(); auth != nullptr) {
       for (const grpc::string_ref& name : auth->FindPropertyValues("x509_subject_alternative_name"))
         call->tls_names.emplace_back(name.data(), name.size());
     }
-    auto* reactor = new typename Incoming<Request, Response>::Reactor(loop_, call);
     loop_->Post([handler = handler_, on, call] { (handler->*on)(call); });
-    return reactor;
+    return call.get();
   }
 
   daemon::EventLoop* const loop_;
