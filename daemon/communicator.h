@@ -75,8 +75,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
                                                             OperationHost* host);
   // Before it is shared with anybody: its part in the exchange with the other nodes. `engine`
   // outlives it.
-  void Span(NodeEngine* engine, uint64_t wire_id, exchange::NodeMap map, int node,
-            std::vector<NodeKey> nodes);
+  void Span(NodeEngine* engine, NodeEngine::Span span);
   ~Communicator() override;
 
   const CommunicatorKey& key() const { return key_; }
@@ -89,6 +88,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   const std::vector<int32_t>& numbers() const { return numbers_; }
   bool spans_nodes() const { return board_.shape().spans_nodes(); }
   uint64_t wire_id() const { return wire_id_; }
+  NodeEngine* engine() const { return engine_; }
   // Before it is shared with anybody: this node's ranks, in order.
   void SetMembers(std::vector<Member> members);
   std::vector<Member> members() const;

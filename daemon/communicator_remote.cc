@@ -28,18 +28,16 @@ struct Inquiry {
 
 }  // namespace
 
-void Communicator::Span(NodeEngine* engine, uint64_t wire_id, exchange::NodeMap map, int node,
-                        std::vector<NodeKey> nodes) {
+void Communicator::Span(NodeEngine* engine, NodeEngine::Span span) {
   engine_ = engine;
-  wire_id_ = wire_id;
-  nodes_ = nodes;
-  node_of_ = map.node_of;
-  node_ = node;
-  engine->Open({wire_id, std::move(map), node, std::move(nodes),
-                [weak = weak_from_this()](const NodeFailure& failure) {
-                  const auto self = weak.lock();
-                  if (self != nullptr) self->Fail(failure);
-                }});
+  wire_id_ = span.wire_id;
+  nodes_ = span.nodes;
+  node_of_ = span.map.node_of;
+  node_ = span.node;
+  span.failed = [weak = weak_from_this()](const NodeFailure& failure) {
+    if (const auto self = weak.lock()) self->Fail(failure);
+  };
+  engine->Open(std::move(span));
 }
 
 std::vector<cluster::RankCall> Communicator::RankCalls() const {

@@ -50,10 +50,14 @@ absl::Status CommunicatorTable::Check(const Session& session, const JoinRequestA
       return absl::InvalidArgumentError("communicator name or job contains a control character");
     }
   }
-  if (args.terms.world_size < 1 || args.terms.world_size > board::kMaxLocalRanks) {
-    return absl::InvalidArgumentError(absl::StrCat("communicator '", args.name, "': world size ",
-                                                   args.terms.world_size, "; expected 1 to ",
-                                                   board::kMaxLocalRanks, " ranks on one node"));
+  const int world_max = host_->cluster == nullptr ? board::kMaxLocalRanks : board::kMaxWorld;
+  if (args.terms.world_size < 1 || args.terms.world_size > world_max) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "communicator '", args.name, "': world size ", args.terms.world_size, "; expected 1 to ",
+        world_max, host_->cluster == nullptr ? " ranks on one node" : " ranks"));
+  }
+  if (!args.terms.algorithm.empty()) {
+    if (const auto known = AlgorithmOf(args.terms.algorithm); !known.ok()) return known.status();
   }
   if (args.rank < 0 || args.rank >= args.terms.world_size) {
     return absl::InvalidArgumentError(absl::StrCat("communicator '", args.name, "': rank ",
@@ -117,6 +121,10 @@ absl::Status CommunicatorTable::AdmitLocked(const std::shared_ptr<Session>& sess
           cluster::DifferingTerm(args.terms, joining.terms), ", but rank ", rank, ", ",
           Who(*other.session), ", joins with ", cluster::DifferingTerm(joining.terms, args.terms)));
     }
+    if (joining.ranks.size() >= board::kMaxLocalRanks) {
+      return absl::ResourceExhaustedError(absl::StrCat(Quoted(key), ": ", board::kMaxLocalRanks,
+                                                       " ranks on this node already, the most"));
+    }
     const auto taken = joining.ranks.find(args.rank);
     if (taken != joining.ranks.end()) {
       return absl::AlreadyExistsError(absl::StrCat(Quoted(key), ": rank ", args.rank,
@@ -144,17 +152,21 @@ uint64_t CommunicatorTable::Join(const std::shared_ptr<Session>& session,
     Record& record = records_[key];
     status = AdmitLocked(session, args, key, record);
     if (status.ok() && record.joining == nullptr) {
-      // Now, not when the last rank comes: its call then only sends replies.
-      std::vector<int32_t> all(static_cast<size_t>(args.terms.world_size));
-      std::iota(all.begin(), all.end(), 0);
-      absl::StatusOr<std::shared_ptr<Communicator>> next = Communicator::Make(
-          key, next_communicator_id_++, record.epochs + 1, args.terms.world_size, std::move(all), host_);
-      if (next.ok()) {
-        record.joining = std::make_unique<Joining>();
-        record.joining->world = args.terms.world_size;
-        record.joining->next = *std::move(next);
-      } else {
+      auto joining = std::make_unique<Joining>();
+      joining->terms = args.terms;
+      if (args.terms.world_size <= board::kMaxLocalRanks) {
+        // Now, not when the last rank comes: its call then only sends replies.
+        std::vector<int32_t> all(static_cast<size_t>(args.terms.world_size));
+        std::iota(all.begin(), all.end(), 0);
+        absl::StatusOr<std::shared_ptr<Communicator>> next =
+            Communicator::Make(key, next_communicator_id_++, record.epochs + 1,
+                               args.terms.world_size, std::move(all), host_);
         status = next.status();
+        if (next.ok()) joining->next = *std::move(next);
+      }
+      if (status.ok()) {
+        record.joining = std::move(joining);
+      } else {
         host_->regions->Release(session->owner(), Communicator::kChargedBytes);
       }
     }
@@ -180,7 +192,7 @@ uint64_t CommunicatorTable::Join(const std::shared_ptr<Session>& session,
         if (host_->cluster != nullptr) {
           participant.across = host_->cluster->JoinAcross(
               {{key.uid, key.job, key.name},
-               args.terms.world_size,
+               args.terms,
                {{args.rank, session->peer.pid, session->name}},
                args.deadline_ns,
                record.epochs},
@@ -200,7 +212,7 @@ void CommunicatorTable::FinishLocked(const CommunicatorKey& key, Record& record,
                                      Completions* completions) {
   const std::unique_ptr<Joining> joining = std::move(record.joining);
   const std::shared_ptr<Communicator>& communicator = joining->next;
-  std::vector<Member> members(joining->world);
+  std::vector<Member> members(joining->terms.world_size);
   for (const auto& [rank, participant] : joining->ranks) {
     members[rank] = {participant.session->id, participant.session->peer.pid,
                      participant.session->name, false, participant.daemon_posts};
@@ -279,6 +291,7 @@ absl::Status CommunicatorTable::FinishAcrossLocked(const CommunicatorKey& key, R
   SHUNT_ASSIGN_OR_RETURN(const std::shared_ptr<Communicator> communicator,
                          Communicator::Make(key, next_communicator_id_++, map.epoch,
                                             static_cast<int>(map.ranks.size()), numbers, host_));
+  const cluster::JoinTerms terms = record.joining->terms;
   std::unordered_map<int, Participant> ranks;
   std::vector<Member> members;
   for (const int32_t number : numbers) {
@@ -290,7 +303,11 @@ absl::Status CommunicatorTable::FinishAcrossLocked(const CommunicatorKey& key, R
   }
   if (record.joining->ranks.empty()) record.joining.reset();
   communicator->SetMembers(std::move(members));
-  communicator->Span(host_->engine, map.wire_id, std::move(node_map), me, std::move(nodes));
+  exchange::Policy policy;
+  policy.model = terms.deterministic ? exchange::ReferenceModel() : exchange::ModelOf(map.link);
+  if (!terms.algorithm.empty()) policy.algorithm = *AlgorithmOf(terms.algorithm);
+  communicator->Span(host_->engine, {map.wire_id, std::move(node_map), me, std::move(nodes), policy,
+                                     terms.deterministic});
   record.epochs = map.epoch;
   HandOutLocked(key, record, communicator, map.warm, std::move(ranks), completions);
   return absl::OkStatus();
@@ -360,17 +377,18 @@ std::string CommunicatorTable::MissingRanks(const Joining& joining) const {
   constexpr int kNamedMax = 16;
   std::string list;
   int count = 0;
-  for (int rank = 0; rank < joining.world; ++rank) {
+  for (int rank = 0; rank < joining.terms.world_size; ++rank) {
     if (joining.ranks.contains(rank) || joining.gave_up.contains(rank)) continue;
     if (++count <= kNamedMax) absl::StrAppend(&list, list.empty() ? "" : ", ", rank);
   }
   if (count > kNamedMax) absl::StrAppend(&list, ", ... (", count, " in all)");
   const size_t joined = joining.ranks.size() + joining.gave_up.size();
   if (count == 0) {
-    return absl::StrCat("all ", joining.world, " ranks joined, but ", joining.gave_up.size(),
+    return absl::StrCat("all ", joining.terms.world_size, " ranks joined, but ",
+                        joining.gave_up.size(),
                         " gave up at their deadlines before the last one came");
   }
-  return absl::StrCat(joined, " of ", joining.world,
+  return absl::StrCat(joined, " of ", joining.terms.world_size,
                       " ranks joined before the deadline; missing rank", count == 1 ? " " : "s ",
                       list);
 }
@@ -529,9 +547,13 @@ std::vector<CommunicatorView> CommunicatorTable::View() const {
   }
   for (const auto& [key, record] : records_) {
     if (record.joining != nullptr) {
-      CommunicatorView view{
-          key, record.joining->next->id(), record.epochs + 1, record.joining->world, "joining", "",
-          {}};
+      CommunicatorView view{key,
+                            record.joining->next == nullptr ? 0 : record.joining->next->id(),
+                            record.epochs + 1,
+                            record.joining->terms.world_size,
+                            "joining",
+                            "",
+                            {}};
       for (const auto& [rank, participant] : record.joining->ranks) {
         view.ranks.push_back({rank, participant.session->peer.pid, participant.session->id, ""});
       }

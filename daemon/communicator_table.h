@@ -98,10 +98,10 @@ class CommunicatorTable {
     JoinDone done;
   };
   struct Joining {
-    int world = 0;
+    cluster::JoinTerms terms;
     std::unordered_map<int, Participant> ranks;
-    std::set<int> gave_up;  // had joined, until their deadlines
-    std::shared_ptr<Communicator> next;
+    std::set<int> gave_up;               // had joined, until their deadlines
+    std::shared_ptr<Communicator> next;  // null if the world cannot be on this node alone
   };
   struct Record {
     uint64_t epochs = 0;

@@ -243,6 +243,7 @@ class DaemonImpl : public Daemon {
     events.renewed = [this](uint64_t incarnation, std::string_view) {
       engine_->Renew(incarnation);
     };
+    events.link = [this] { return engine_->numbers(); };
     events.call_status = [this](uint64_t wire_id) { return communicators_->CallStatus(wire_id); };
     operations_.node = cluster::NodeName(config);
     operations_.engine = engine_.get();

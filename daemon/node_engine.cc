@@ -15,7 +15,7 @@
 #include "daemon/log.h"
 #include "runtime/core/clock.h"
 #include "runtime/core/status.h"
-#include "runtime/exchange/choice.h"
+#include "runtime/exchange/policy_switch.h"
 
 namespace shunt::daemon {
 namespace {
@@ -23,18 +23,11 @@ namespace {
 constexpr size_t kPoolBytes = 256 << 20;
 constexpr uint32_t kWindow = 4;
 constexpr transport::PeerId kSelf = ~0u;
+// A communicator's numbers change that often at most.
+constexpr int64_t kProposeNs = 1'000'000'000;
 constexpr int64_t kWordsWaitNs = 500'000'000;
 // Signatures of ended operations that are kept for messages that come late.
 constexpr size_t kHistory = 64;
-
-// The same on all nodes, or they would choose differently.
-constexpr LinkModel kModel{.latency_s = 30e-6,
-                           .message_overhead_s = 5e-6,
-                           .bytes_per_s = 1.2e9,
-                           .reduce_bytes_per_s = 8e9,
-                           .incast_factor = 1.5,
-                           .slices_max = exchange::kSlicesMax,
-                           .slice_bytes_min = exchange::kSliceBytes};
 
 uint64_t Mix(uint64_t hash, uint64_t value) {
   for (int i = 0; i < 8; ++i) {
@@ -80,6 +73,10 @@ struct NodeEngine::SpanState {
     transport::Signature signature;
     std::string words;
   };
+  std::optional<exchange::PolicySwitch> policies;
+  uint64_t begun = 0;        // the highest sequence of channel 0
+  std::optional<Call> held;  // of channel 0: waits for a decision on the policy
+  int64_t proposed_ns = 0;
   std::deque<Known> known;  // the last operations that were begun here
   struct Stray {
     transport::PeerId peer;
@@ -106,6 +103,9 @@ struct NodeEngine::Running {
   std::unique_ptr<exchange::PairTable> pairs;
   std::unique_ptr<exchange::Exchange> data, agreement;
   bool doomed = false;
+  int64_t began_ns = 0;
+  NetSpec net;
+  LinkModel model;
 };
 
 namespace {
@@ -141,7 +141,8 @@ class LocalTable final : public exchange::PairTable {
 
 }  // namespace
 
-NodeEngine::NodeEngine(Options options) : options_(std::move(options)), pool_(kPoolBytes) {}
+NodeEngine::NodeEngine(Options options)
+    : options_(std::move(options)), incarnation_(options_.tcp.incarnation), pool_(kPoolBytes) {}
 
 absl::StatusOr<std::unique_ptr<NodeEngine>> NodeEngine::Start(Options options) {
   std::unique_ptr<NodeEngine> engine(new NodeEngine(std::move(options)));
@@ -182,6 +183,7 @@ void NodeEngine::Stop() {
   // They hold what calls Close.
   unread.clear();
   running_.clear();
+  probes_.clear();
   spans_.clear();
 }
 
@@ -257,7 +259,10 @@ transport::PeerId NodeEngine::PeerIdOf(const NodeKey& node) {
 }
 
 void NodeEngine::Renew(uint64_t incarnation) {
-  Post([this, incarnation] { transport_->Renew(incarnation); });
+  Post([this, incarnation] {
+    incarnation_ = incarnation;
+    transport_->Renew(incarnation);
+  });
 }
 
 void NodeEngine::Meet(NodeKey node, std::string address, uint16_t port, std::string token_to_show,
@@ -301,6 +306,7 @@ void NodeEngine::Open(Span span) {
       others.push_back(state->peers.back());
     }
     const uint64_t wire_id = span.wire_id;
+    state->policies.emplace(span.node, static_cast<int>(span.nodes.size()), span.policy);
     state->span = std::move(span);
     const absl::Status opened = transport_->Open(wire_id, others);
     SpanState& s = *(spans_[wire_id] = std::move(state));
@@ -349,6 +355,7 @@ void NodeEngine::FailSpan(SpanState& span, const NodeFailure& failure, bool tell
       ++r;
     }
   }
+  const std::optional<Call> held = std::exchange(span.held, std::nullopt);
   if (!ended.empty()) {
     transport_->Close(span.span.wire_id);
     std::vector<transport::PeerId> others;
@@ -361,6 +368,7 @@ void NodeEngine::FailSpan(SpanState& span, const NodeFailure& failure, bool tell
   for (const std::unique_ptr<Running>& running : ended) {
     running->call.done(absl::AbortedError(failure.text));
   }
+  if (held.has_value()) held->done(absl::AbortedError(failure.text));
 }
 
 void NodeEngine::TellLeft(uint64_t wire_id, int rank, uint64_t collectives, std::string words) {
@@ -397,6 +405,17 @@ void NodeEngine::StartCall(Call call) {
     return;
   }
   SpanState& span = *it->second;
+  exchange::PolicySwitch& policies = *span.policies;
+  if (call.channel == 0) {
+    span.begun = call.sequence;
+    std::optional<exchange::DecideNote> decided;
+    const bool may = policies.Advance(call.sequence, &decided);
+    if (decided.has_value()) SendToAll(span, *decided);
+    if (!may) {
+      span.held = std::move(call);
+      return;
+    }
+  }
   const transport::Signature signature = SignatureOf(call.spec);
   span.known.push_back({call.channel, call.sequence, signature, call.words});
   if (span.known.size() > kHistory) span.known.pop_front();
@@ -420,7 +439,7 @@ void NodeEngine::StartCall(Call call) {
   if (r.call.channel == 0) {
     setup.node = span.span.node;
     setup.peers = span.peers;
-    setup.shape = exchange::ChooseShape(spec, span.span.map, kModel);
+    setup.shape = exchange::ChooseShape(spec, span.span.map, policies.policy());
     if (spec.kind == OpKind::kAllToAllV) {
       r.pairs = std::make_unique<LocalTable>(span.span.map, span.span.node, r.call.tables);
       setup.pairs = r.pairs.get();
@@ -435,19 +454,22 @@ void NodeEngine::StartCall(Call call) {
     spec.root = 0;
     setup.node = span.span.map.node_of[source] == span.span.node ? 0 : 1;
     setup.peers = r.pair_peers;
-    setup.shape = exchange::ChooseShape(spec, r.pair_map, kModel);
+    setup.shape = exchange::ChooseShape(spec, r.pair_map, policies.policy());
   }
   if (setup.shape.net.kind == OpKind::kBroadcast || HasRoot(spec.kind)) {
     if (r.call.channel == 0) {
       exchange::Exchange::Setup agreement = setup;
       CollectiveSpec barrier{};
       barrier.kind = OpKind::kBarrier;
-      agreement.shape = exchange::ChooseShape(barrier, span.span.map, kModel);
+      agreement.shape = exchange::ChooseShape(barrier, span.span.map, policies.policy());
       agreement.header.tag.channel |= kAgreement;
       r.agreement = std::make_unique<exchange::Exchange>(std::move(agreement), transport_.get(),
                                                          &pool_, (number + 1) << 32);
     }
   }
+  r.began_ns = NowNs();
+  r.net = setup.shape.net;
+  r.model = policies.policy().model;
   r.data = std::make_unique<exchange::Exchange>(std::move(setup), transport_.get(), &pool_,
                                                 number << 32);
   running_.emplace(number, std::move(running));
@@ -481,14 +503,90 @@ void NodeEngine::Settle(uint64_t number) {
   if (!r.data->done() || (r.agreement != nullptr && !r.agreement->done())) return;
   const std::unique_ptr<Running> ended = std::move(it->second);
   running_.erase(it);
+  if (ended->call.channel == 0) AddEstimate(*ended);
   ended->call.done(absl::OkStatus());
 }
+
+// ---- Measuring
+
+void NodeEngine::BeginProbe(transport::PeerId peer) {
+  const NodeKey& other = peers_[peer]->node;
+  const std::string& self = options_.tcp.name;
+  const bool asks = self < other.name;
+  // The same on both sides, and of these two incarnations alone.
+  const std::string& low = asks ? self : other.name;
+  const std::string& high = asks ? other.name : self;
+  uint64_t id = 0xcbf29ce484222325;
+  for (const char c : absl::StrCat(low, "/", high)) id = Mix(id, static_cast<uint8_t>(c));
+  id = Mix(id, incarnation_ + other.incarnation);
+  if (!transport_->Open(id, {peer}).ok()) return;  // lost again
+  const uint64_t number = next_number_;
+  next_number_ += 2;
+  Probing& probing = probes_[number];
+  probing.communicator = id;
+  probing.probe =
+      std::make_unique<exchange::LinkProbe>(asks, peer, id, transport_.get(), number << 32);
+  probing.probe->Start(NowNs());
+}
+
+void NodeEngine::OnProbe(uint64_t number, const transport::Completion& completion) {
+  Probing& probing = probes_.at(number);
+  probing.probe->OnCompletion(completion, NowNs());
+  if (!probing.probe->done()) return;
+  const exchange::LinkNumbers measured = probing.probe->numbers();
+  transport_->Close(probing.communicator);
+  probes_.erase(number);
+  if (measured == exchange::LinkNumbers()) return;  // the connection broke
+  LogInfo("link measured", {{"node", peers_[completion.peer]->node.name},
+                            {"latency_ns", measured.latency_ns},
+                            {"message_ns", measured.message_ns},
+                            {"bytes_per_s", measured.bytes_per_s}});
+  estimate_.AddProbe(measured);
+  std::lock_guard lock(mutex_);
+  numbers_ = estimate_.numbers();
+}
+
+exchange::LinkNumbers NodeEngine::numbers() const {
+  std::lock_guard lock(mutex_);
+  return numbers_;
+}
+
+// The leader of a communicator proposes numbers that have become others.
+void NodeEngine::AddEstimate(const Running& running) {
+  SpanState& span = *running.span;
+  const uint64_t bytes = exchange::BytesOf(running.call.spec, span.span.map.world());
+  const int64_t now = NowNs();
+  estimate_.AddOperation(CostOf(running.net, bytes), running.model,
+                         1e-9 * static_cast<double>(now - running.began_ns));
+  const exchange::LinkNumbers numbers = estimate_.numbers();
+  {
+    std::lock_guard lock(mutex_);
+    numbers_ = numbers;
+  }
+  if (span.span.pinned || !span.policies->MayPropose() || now - span.proposed_ns < kProposeNs)
+    return;
+  if (!exchange::Differ(exchange::ModelOf(numbers), span.policies->policy().model)) return;
+  span.proposed_ns = now;
+  SendToAll(span, span.policies->Propose(numbers, span.begun));
+}
+
+void NodeEngine::Describe(uint64_t wire_id, std::function<void(const absl::StatusOr<View>&)> done) {
+  Post([this, wire_id, done = std::move(done)] {
+    const auto it = spans_.find(wire_id);
+    if (it == spans_.end()) return done(absl::NotFoundError("the communicator is closed"));
+    const SpanState& span = *it->second;
+    done(View{span.span.map, span.policies->policy(), span.span.pinned, span.policies->version()});
+  });
+}
+
+// ---- What the transport says
 
 void NodeEngine::OnCompletion(const transport::Completion& c) {
   switch (c.event) {
     case transport::Event::kSent:
     case transport::Event::kReceived: {
       const uint64_t number = c.token >> 32;
+      if (probes_.contains(number)) return OnProbe(number, c);
       const uint64_t even = number - (number + 1) % 2;  // numbers of operations are odd
       const auto it = running_.find(even);
       if (it == running_.end()) return;
@@ -504,6 +602,7 @@ void NodeEngine::OnCompletion(const transport::Completion& c) {
       return;
     case transport::Event::kPeerUp:
       LogInfo("node connected", {{"node", peers_[c.peer]->node.name}});
+      BeginProbe(c.peer);
       return;
     case transport::Event::kPeerLost: {
       const NodeKey node = peers_[c.peer]->node;
@@ -558,6 +657,21 @@ void NodeEngine::OnNote(const transport::Completion& c) {
       if (running->span == &span) numbers.push_back(number);
     }
     for (const uint64_t number : numbers) DoomIfLeft(number);
+  } else if (const auto* propose = std::get_if<exchange::ProposeNote>(&*note)) {
+    if (c.peer != span.peers[0] || span.span.pinned) return;
+    const auto answer = span.policies->OnPropose(*propose, span.begun);
+    if (answer.has_value()) Send(span, c.peer, *answer);
+  } else if (const auto* agree = std::get_if<exchange::AgreeNote>(&*note)) {
+    const auto from = std::find(span.peers.begin(), span.peers.end(), c.peer);
+    const auto decided =
+        span.policies->OnAgree(static_cast<int>(from - span.peers.begin()), *agree);
+    if (decided.has_value()) SendToAll(span, *decided);
+  } else if (const auto* decide = std::get_if<exchange::DecideNote>(&*note)) {
+    if (c.peer != span.peers[0]) return;
+    span.policies->OnDecide(*decide);
+    if (!span.held.has_value()) return;
+    Call held = *std::exchange(span.held, std::nullopt);
+    StartCall(std::move(held));
   }
 }
 

@@ -18,7 +18,10 @@
 #include "absl/status/statusor.h"
 #include "runtime/board/layout.h"
 #include "runtime/core/fd.h"
+#include "runtime/exchange/choice.h"
 #include "runtime/exchange/exchange.h"
+#include "runtime/exchange/link_estimate.h"
+#include "runtime/exchange/link_probe.h"
 #include "runtime/exchange/notes.h"
 #include "runtime/transport/tcp/tcp_transport.h"
 
@@ -71,6 +74,8 @@ class NodeEngine {
     exchange::NodeMap map;
     int node = 0;
     std::vector<NodeKey> nodes;
+    exchange::Policy policy;
+    bool pinned = false;  // the policy stays
     // This node's ranks call, another node's failed, or is lost: no more operations succeed.
     std::function<void(const NodeFailure&)> failed;
   };
@@ -100,6 +105,17 @@ class NodeEngine {
   };
   void Begin(Call call);
 
+  // What was measured of the way to the other nodes. Any thread.
+  exchange::LinkNumbers numbers() const;
+  // What a communicator chooses plans by; calls `done` on the engine's thread.
+  struct View {
+    exchange::NodeMap map;
+    exchange::Policy policy;
+    bool pinned = false;
+    uint32_t version = 0;
+  };
+  void Describe(uint64_t wire_id, std::function<void(const absl::StatusOr<View>&)> done);
+
  private:
   struct Running;
   struct SpanState;
@@ -121,6 +137,10 @@ class NodeEngine {
   // What a peer's words have not explained in time.
   void RunOverdue();
   void StartCall(Call call);
+  // Measuring a fresh connection; the node with the smaller name asks.
+  void BeginProbe(transport::PeerId peer);
+  void OnProbe(uint64_t number, const transport::Completion& completion);
+  void AddEstimate(const Running& running);
   transport::PeerId PeerIdOf(const NodeKey& node);
 
   const Options options_;
@@ -130,18 +150,26 @@ class NodeEngine {
   UniqueFd wake_;
   std::thread thread_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
+  exchange::LinkNumbers numbers_;
   std::vector<std::function<void()>> mail_;
   bool stopped_ = false;  // no more mail
 
   // The thread's own.
   bool stop_ = false;
+  uint64_t incarnation_;
   exchange::BufferPool pool_;
   absl::flat_hash_map<NodeKey, transport::PeerId> ids_;
   std::vector<std::unique_ptr<PeerState>> peers_;  // by id
   absl::flat_hash_map<uint64_t, std::unique_ptr<SpanState>> spans_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Running>> running_;  // by number
   uint64_t next_number_ = 1;
+  struct Probing {
+    uint64_t communicator = 0;
+    std::unique_ptr<exchange::LinkProbe> probe;
+  };
+  absl::flat_hash_map<uint64_t, Probing> probes_;  // by number
+  exchange::LinkEstimate estimate_;
   // Operations that fail then. A peer that has closed the communicator has said why before: its
   // words are on their way.
   struct Overdue {

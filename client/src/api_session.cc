@@ -77,8 +77,8 @@ absl::StatusOr<shunt::client::Communicator::Options> JoinOptions(const shunt_joi
     return absl::InvalidArgumentError(
         absl::StrCat("the communicator's name has ", bytes, " bytes, expected 1 to 128"));
   }
-  for (const auto& [what, text] : {std::pair("name", o.name), std::pair("job", o.job),
-                                   std::pair("algorithm", o.algorithm)}) {
+  for (const auto& [what, text] :
+       {std::pair("name", o.name), std::pair("job", o.job), std::pair("algorithm", o.algorithm)}) {
     if (text != nullptr && !shunt::IsUtf8(text)) {
       return absl::InvalidArgumentError(absl::StrCat("shunt_join_options.", what, " is \"",
                                                      shunt::Printable(text),
@@ -95,9 +95,9 @@ absl::StatusOr<shunt::client::Communicator::Options> JoinOptions(const shunt_joi
         absl::StrCat("world size ", o.world_size, ", expected 1 to ", shunt::board::kMaxWorld));
   }
   if ((o.flags & ~uint32_t{SHUNT_JOIN_DETERMINISTIC}) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("shunt_join_options.flags is ", o.flags, ", expected 0 or ",
-                     static_cast<int>(SHUNT_JOIN_DETERMINISTIC)));
+    return absl::InvalidArgumentError(absl::StrCat("shunt_join_options.flags is ", o.flags,
+                                                   ", expected 0 or ",
+                                                   static_cast<int>(SHUNT_JOIN_DETERMINISTIC)));
   }
   std::string algorithm = FirstOf(o.algorithm, "SHUNT_ALGORITHM", "");
   if (!algorithm.empty()) {
@@ -107,15 +107,15 @@ absl::StatusOr<shunt::client::Communicator::Options> JoinOptions(const shunt_joi
     return absl::InvalidArgumentError(
         absl::StrCat("rank ", o.rank, ", expected 0 to ", o.world_size - 1));
   }
-  return shunt::client::Communicator::Options{.name = o.name,
-                                              .job = FirstOf(o.job, "SHUNT_JOB", ""),
-                                              .rank = o.rank,
-                                              .world_size = o.world_size,
-                                              .timeout_ns = *timeout,
-                                              .default_timeout_ns = *default_timeout,
-                                              .algorithm = std::move(algorithm),
-                                              .deterministic =
-                                                  (o.flags & SHUNT_JOIN_DETERMINISTIC) != 0};
+  return shunt::client::Communicator::Options{
+      .name = o.name,
+      .job = FirstOf(o.job, "SHUNT_JOB", ""),
+      .rank = o.rank,
+      .world_size = o.world_size,
+      .timeout_ns = *timeout,
+      .default_timeout_ns = *default_timeout,
+      .algorithm = std::move(algorithm),
+      .deterministic = (o.flags & SHUNT_JOIN_DETERMINISTIC) != 0};
 }
 
 }  // namespace

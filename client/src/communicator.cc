@@ -58,10 +58,10 @@ absl::StatusOr<std::shared_ptr<Communicator>> Communicator::Join(std::shared_ptr
           : DeadlineAfterNs(std::chrono::milliseconds(timeout_ms) + kJoinGrace);
   SHUNT_ASSIGN_OR_RETURN(
       LeaseConnection::Reply reply,
-      session->lease().Call(client::Join{options.name, options.job, options.rank,
-                                         options.world_size, static_cast<uint32_t>(timeout_ms),
-                                         options.algorithm, options.deterministic},
-                            deadline_ns));
+      session->lease().Call(
+          client::Join{options.name, options.job, options.rank, options.world_size,
+                       static_cast<uint32_t>(timeout_ms), options.algorithm, options.deterministic},
+          deadline_ns));
   const auto* joined = std::get_if<Joined>(&reply.message.response);
   if (joined == nullptr || reply.fds.size() != 1) {
     return absl::InternalError("shuntd's reply to Join has no board");

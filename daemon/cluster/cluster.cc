@@ -133,7 +133,8 @@ class ClusterImpl : public Cluster, private PeerHandler {
                                      : std::string();
     peers_ =
         std::make_unique<PeerTable>(&tracker_, &self_, credentials_, tls_name, std::move(events));
-    joiner_ = std::make_unique<Joiner>(loop_, &self_, peers_.get(), membership_.get());
+    joiner_ =
+        std::make_unique<Joiner>(loop_, &self_, peers_.get(), membership_.get(), events_.link);
     Membership::Events news;
     news.changed = [this] {
       if (leaving_) return;

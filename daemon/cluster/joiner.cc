@@ -33,11 +33,12 @@ int64_t TimeLeft(int64_t deadline_ns) {
 }  // namespace
 
 Joiner::Joiner(daemon::EventLoop* loop, const SelfInfo* self, PeerTable* peers,
-               Membership* membership)
+               Membership* membership, std::function<LinkNumbers()> link)
     : loop_(loop),
       self_(self),
       peers_(peers),
       membership_(membership),
+      link_(std::move(link)),
       table_(RendezvousTable::Limits(), RandomId) {}
 
 Joiner::~Joiner() {

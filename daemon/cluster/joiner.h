@@ -28,7 +28,8 @@ class Joiner {
   using WithdrawCall = IncomingPtr<v1::WithdrawRequest, v1::WithdrawResponse>;
 
   // All outlive it.
-  Joiner(daemon::EventLoop* loop, const SelfInfo* self, PeerTable* peers, Membership* membership);
+  Joiner(daemon::EventLoop* loop, const SelfInfo* self, PeerTable* peers, Membership* membership,
+         std::function<LinkNumbers()> link);
   ~Joiner();
 
   void Join(uint64_t id, JoinAcrossRequest request, JoinAcrossDone done);
@@ -95,6 +96,7 @@ class Joiner {
   const SelfInfo* const self_;
   PeerTable* const peers_;
   Membership* const membership_;
+  const std::function<LinkNumbers()> link_;  // null: not measured
   RendezvousTable table_;
   std::map<uint64_t, Entry> joins_;
   Token next_token_ = 1;

@@ -27,14 +27,6 @@ std::string DifferingTerm(const JoinTerms& terms, const JoinTerms& other) {
   return terms.deterministic ? "deterministic results" : "no deterministic results";
 }
 
-LinkNumbers Worst(const LinkNumbers& a, const LinkNumbers& b) {
-  const auto slower = [](uint64_t x, uint64_t y) {
-    return x == 0 ? y : y == 0 ? x : std::min(x, y);
-  };
-  return {std::max(a.latency_ns, b.latency_ns), std::max(a.message_ns, b.message_ns),
-          slower(a.bytes_per_s, b.bytes_per_s)};
-}
-
 struct RendezvousTable::Waiting {
   JoinTerms terms;
   std::map<Token, Registration> registrations;
@@ -156,7 +148,8 @@ RendezvousTable::Answers RendezvousTable::Register(Token token, const Rendezvous
   deadlines_.emplace(std::pair(registration.deadline_ns, token), true);
   of_node_[registration.node].emplace(std::pair(registration.incarnation, registration.id), token);
   waiting.registrations.emplace(token, std::move(registration));
-  if (static_cast<int32_t>(waiting.ranks.size()) == waiting.terms.world_size) Complete(record, &answers);
+  if (static_cast<int32_t>(waiting.ranks.size()) == waiting.terms.world_size)
+    Complete(record, &answers);
   return answers;
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "runtime/exchange/link_numbers.h"
 
 namespace shunt::cluster {
 
@@ -45,15 +46,7 @@ struct JoinTerms {
 // The first term in which the two differ, as the first has it: "world size 4".
 std::string DifferingTerm(const JoinTerms& terms, const JoinTerms& other);
 
-// What was measured between nodes. 0: nothing yet.
-struct LinkNumbers {
-  uint64_t latency_ns = 0;
-  uint64_t message_ns = 0;  // a node's own time for each message
-  uint64_t bytes_per_s = 0;
-  bool operator==(const LinkNumbers&) const = default;
-};
-// The worst of both.
-LinkNumbers Worst(const LinkNumbers& a, const LinkNumbers& b);
+using exchange::LinkNumbers;
 
 struct Registration {
   std::string node;

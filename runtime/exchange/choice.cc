@@ -37,6 +37,13 @@ LinkModel ModelOf(const LinkNumbers& numbers) {
   return model;
 }
 
+bool Differ(const LinkModel& a, const LinkModel& b) {
+  constexpr double kMuch = 1.25;
+  const auto differ = [](double x, double y) { return x > kMuch * y || y > kMuch * x; };
+  return differ(a.latency_s, b.latency_s) || differ(a.message_overhead_s, b.message_overhead_s) ||
+         differ(a.bytes_per_s, b.bytes_per_s);
+}
+
 uint64_t BytesOf(const CollectiveSpec& call, int world) {
   const bool whole = call.kind == OpKind::kAllReduce || call.kind == OpKind::kReduce ||
                      call.kind == OpKind::kBroadcast;
@@ -54,9 +61,8 @@ std::vector<Candidate> Candidates(const CollectiveSpec& call, const NodeMap& map
     if (net.algorithm == Algorithm::kAggregated || !ValidateNetSpec(net).ok()) continue;
     candidates.push_back({net, PredictSeconds(net, bytes, model)});
   }
-  std::stable_sort(
-      candidates.begin(), candidates.end(),
-      [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
   return candidates;
 }
 
@@ -76,8 +82,7 @@ Shape ChooseShape(const CollectiveSpec& call, const NodeMap& map, const Policy& 
     if (chosen) shape.net = wanted;
   }
   if (!chosen) shape.net = Candidates(call, map, policy.model).front().net;
-  const uint64_t block =
-      BytesOf(call, map.world()) / std::max<uint64_t>(1, BlockCount(shape.net));
+  const uint64_t block = BytesOf(call, map.world()) / std::max<uint64_t>(1, BlockCount(shape.net));
   shape.slices = static_cast<uint32_t>(std::clamp<uint64_t>(block / kSliceBytes, 1, kSlicesMax));
   return shape;
 }

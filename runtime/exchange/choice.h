@@ -22,6 +22,8 @@ struct Policy {
 // on measurements.
 LinkModel ReferenceModel();
 LinkModel ModelOf(const LinkNumbers& numbers);
+// So much that another plan may be the fastest.
+bool Differ(const LinkModel& a, const LinkModel& b);
 
 // What the plans' costs count by: all nodes' vectors of an operation, in bytes.
 uint64_t BytesOf(const CollectiveSpec& call, int world);

@@ -23,7 +23,9 @@ void LinkEstimate::AddOperation(const NetCost& cost, const LinkModel& model, dou
                          : rounds_s >= kMostly * expected ? &rounds_
                                                           : nullptr;
   if (window == nullptr) return;
-  const double ratio = std::clamp(seconds / expected, 1 / kStepMax, kStepMax);
+  const double deciding_s = window == &bytes_ ? bytes_s : rounds_s;
+  const double ratio =
+      std::clamp((seconds - (expected - deciding_s)) / deciding_s, 1 / kStepMax, kStepMax);
   window->least = window->count == 0 ? ratio : std::min(window->least, ratio);
   if (++window->count < kWindow) return;
   window->count = 0;

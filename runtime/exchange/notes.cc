@@ -6,7 +6,14 @@ namespace shunt::exchange {
 namespace {
 
 // The first byte. Then the numbers, little-endian, and the words up to the end.
-enum class Kind : uint8_t { kFailed = 1, kCalled = 2, kLeft = 3 };
+enum class Kind : uint8_t {
+  kFailed = 1,
+  kCalled = 2,
+  kLeft = 3,
+  kPropose = 4,
+  kAgree = 5,
+  kDecide = 6,
+};
 
 struct Writer {
   std::string bytes;
@@ -36,6 +43,24 @@ struct Writer {
     Number(note.rank);
     Number(note.collectives);
     Words(note.words);
+  }
+  void operator()(const ProposeNote& note) {
+    Number(static_cast<uint8_t>(Kind::kPropose));
+    Number(note.version);
+    Number(note.from);
+    Number(note.numbers.latency_ns);
+    Number(note.numbers.message_ns);
+    Number(note.numbers.bytes_per_s);
+  }
+  void operator()(const AgreeNote& note) {
+    Number(static_cast<uint8_t>(Kind::kAgree));
+    Number(note.version);
+    Number(static_cast<uint8_t>(note.agrees));
+  }
+  void operator()(const DecideNote& note) {
+    Number(static_cast<uint8_t>(Kind::kDecide));
+    Number(note.version);
+    Number(static_cast<uint8_t>(note.yes));
   }
 };
 
@@ -97,6 +122,30 @@ std::optional<Note> Decode(std::string_view bytes) {
       left.collectives = reader.Number<uint64_t>();
       left.words = reader.Words();
       note = std::move(left);
+      break;
+    }
+    case Kind::kPropose: {
+      ProposeNote propose;
+      propose.version = reader.Number<uint32_t>();
+      propose.from = reader.Number<uint64_t>();
+      propose.numbers.latency_ns = reader.Number<uint64_t>();
+      propose.numbers.message_ns = reader.Number<uint64_t>();
+      propose.numbers.bytes_per_s = reader.Number<uint64_t>();
+      note = propose;
+      break;
+    }
+    case Kind::kAgree: {
+      AgreeNote agree;
+      agree.version = reader.Number<uint32_t>();
+      agree.agrees = reader.Number<uint8_t>() != 0;
+      note = agree;
+      break;
+    }
+    case Kind::kDecide: {
+      DecideNote decide;
+      decide.version = reader.Number<uint32_t>();
+      decide.yes = reader.Number<uint8_t>() != 0;
+      note = decide;
       break;
     }
     default:

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <variant>
 
+#include "runtime/exchange/link_numbers.h"
+
 namespace shunt::exchange {
 
 // No more operations succeed.
@@ -32,7 +34,25 @@ struct LeftNote {
   bool operator==(const LeftNote&) const = default;
 };
 
-using Note = std::variant<FailedNote, CalledNote, LeftNote>;
+// How all nodes change to other link numbers at once: policy_switch.h.
+struct ProposeNote {
+  uint32_t version = 0;
+  uint64_t from = 0;  // the first sequence that the numbers are for
+  LinkNumbers numbers;
+  bool operator==(const ProposeNote&) const = default;
+};
+struct AgreeNote {
+  uint32_t version = 0;
+  bool agrees = false;
+  bool operator==(const AgreeNote&) const = default;
+};
+struct DecideNote {
+  uint32_t version = 0;
+  bool yes = false;
+  bool operator==(const DecideNote&) const = default;
+};
+
+using Note = std::variant<FailedNote, CalledNote, LeftNote, ProposeNote, AgreeNote, DecideNote>;
 
 // Words that are too long are cut. `bytes_max` is at least 64.
 std::string Encode(const Note& note, size_t bytes_max);

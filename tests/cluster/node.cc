@@ -123,7 +123,7 @@ Joining Node::Join(const std::string& name, std::vector<int> ranks, int world,
                    std::chrono::milliseconds timeout) {
   JoinAcrossRequest request;
   request.key = {1000, "job", name};
-  request.world_size = world;
+  request.terms.world_size = world;
   for (const int rank : ranks) request.ranks.push_back({rank, 100 + rank, "s"});
   request.deadline_ns = DeadlineAfterNs(timeout);
   Joining joining;

@@ -24,7 +24,7 @@ struct Table {
     registration.incarnation = incarnation;
     registration.id = id != 0 ? id : token + 1;
     for (const int rank : ranks) registration.ranks.push_back({rank, 100 + rank, "s"});
-    registration.world_size = world;
+    registration.terms.world_size = world;
     registration.deadline_ns = deadline_ns;
     registration.known_epoch = known_epoch;
     return table.Register(++token, key, registration);

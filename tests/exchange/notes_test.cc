@@ -7,7 +7,11 @@ using namespace shunt::exchange;
 TEST_CASE("a note comes back as it was written", "[notes]") {
   const Note notes[] = {FailedNote{3, "rank 1 died"},
                         CalledNote{1u << 31, 1ull << 60, "rank 2 called barrier #1"},
-                        LeftNote{7, 12, "rank 7 (pid 1) on node b"}, FailedNote{0, ""}};
+                        LeftNote{7, 12, "rank 7 (pid 1) on node b"},
+                        FailedNote{0, ""},
+                        ProposeNote{3, 1ull << 40, {30000, 5000, 1'000'000}},
+                        AgreeNote{3, true},
+                        DecideNote{4, false}};
   for (const Note& note : notes) {
     const auto again = Decode(Encode(note, 4096));
     REQUIRE(again.has_value());
@@ -38,7 +42,5 @@ TEST_CASE("bytes that are no note give none", "[notes]") {
 TEST_CASE("words come out printable", "[notes]") {
   const auto note = Decode(std::string("\x01\x02 a\xff\n\x1b[31m", 11));
   REQUIRE(note.has_value());
-  CHECK(std::get<FailedNote>(*note).words ==
-        " a??"
-        "?[31");
+  CHECK(std::get<FailedNote>(*note).words == " a???[31m");
 }
