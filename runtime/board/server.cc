@@ -96,7 +96,9 @@ Board::Seat Server::SeatOf(int rank, const Call& call) const {
 absl::StatusOr<Server::Ticket> Server::PostFor(int rank, const Call& call, RegionRef in,
                                                RegionRef out, uint64_t seq) {
   if (HasFailed(board_)) return DeadCommunicator(board_, AwaitRecord());
-  const auto [id, me] = SeatOf(rank, call);
+  const Board::Seat seat = SeatOf(rank, call);
+  const uint32_t id = seat.channel;
+  const int me = seat.participant;
   const Channel channel = board_.channel(id);
   if (seq > static_cast<uint64_t>(channel.slots()) && AllRetired(channel) < seq - channel.slots()) {
     return absl::ResourceExhaustedError(
