@@ -291,17 +291,17 @@ Service Server::Expire(uint32_t id, uint64_t seq, int rank) {
 }
 
 void Server::RankGone(int rank, bool died) {
-  board_.row(rank).dead.store(died ? 1 : 2, std::memory_order_seq_cst);
-  if (!died) {
-    // What the others do among themselves goes on; who waits for this rank looks again.
-    RingAll(board_);
-    return;
+  if (died) {
+    // First: who sees that it is gone and finds no record would say that it has left.
+    const std::string last = LastCallText(board_, rank);
+    RecordFailure(board_, FailureReason::kRankDied, rank,
+                  absl::StrCat(RankText(board_, rank), " died (communicator ", NameText(board_),
+                               last.empty() ? "; it had never called)"
+                                            : absl::StrCat("; its last call was ", last, ")")));
   }
-  const std::string last = LastCallText(board_, rank);
-  RecordFailure(board_, FailureReason::kRankDied, rank,
-                absl::StrCat(RankText(board_, rank), " died (communicator ", NameText(board_),
-                             last.empty() ? "; it had never called)"
-                                          : absl::StrCat("; its last call was ", last, ")")));
+  board_.row(rank).dead.store(died ? 1 : 2, std::memory_order_seq_cst);
+  // What the others do among themselves goes on; who waits for this rank looks again.
+  RingAll(board_);
 }
 
 void Server::Abort(int rank, std::string_view reason) {
