@@ -154,6 +154,10 @@ function(shunt_test_properties NAME LABELS TIMEOUT ENVIRONMENT)
   if(NOT TIMEOUT)
     set(TIMEOUT 120)
   endif()
+  if(SHUNT_SANITIZE STREQUAL "thread")
+    list(APPEND ENVIRONMENT "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp:\
+ignore_noninstrumented_modules=1:halt_on_error=1:second_deadlock_stack=1")
+  endif()
   set_tests_properties(${NAME} PROPERTIES
     LABELS "${LABELS}" TIMEOUT ${TIMEOUT} SKIP_RETURN_CODE 77 ENVIRONMENT "${ENVIRONMENT}")
 endfunction()

@@ -142,11 +142,12 @@ void Scheduler::Poll() {
   const bool may_spin = options_.spin_ns > 0 && (!options_.may_spin || options_.may_spin());
   std::lock_guard lock(rings_mutex_);
   for (int i = 0; i < count; ++i) {
-    if (events[i].data.u64 == kWake) {
+    const uint64_t id = events[i].data.u64;  // a copy: the struct is packed
+    if (id == kWake) {
       DrainEventFd(wake_.get());
       continue;
     }
-    const auto it = rings_.find(events[i].data.u64);
+    const auto it = rings_.find(id);
     if (it == rings_.end() || it->second.hot || it->second.broken) continue;
     it->second.hot = true;
     it->second.session->ring.Awake();

@@ -57,7 +57,12 @@ typedef enum shunt_code {
   SHUNT_UNAVAILABLE = 14 /* the daemon or a rank's process is gone */
 } shunt_code;
 
-typedef enum shunt_dtype {
+/* Types and reductions travel as plain numbers: one that is none of these is answered with words,
+ * while in C++ a variable of the enum's type could not even hold it. */
+typedef int32_t shunt_dtype; /* shunt_dtype_value */
+typedef int32_t shunt_redop; /* shunt_redop_value */
+
+enum shunt_dtype_value {
   SHUNT_INT8 = 0,
   SHUNT_UINT8 = 1,
   SHUNT_INT32 = 2,
@@ -70,16 +75,16 @@ typedef enum shunt_dtype {
   SHUNT_FLOAT64 = 9,
   SHUNT_FLOAT8_E4M3 = 10,
   SHUNT_FLOAT8_E5M2 = 11
-} shunt_dtype;
+};
 
-typedef enum shunt_redop {
+enum shunt_redop_value {
   SHUNT_SUM = 0,
   SHUNT_PROD = 1,
   SHUNT_MIN = 2,
   SHUNT_MAX = 3,
   SHUNT_AVG = 4,       /* integers: the sum divided by the world size, truncated toward zero */
   SHUNT_PREMUL_SUM = 5 /* sum of scalar[rank] * contribution[rank]; see shunt_call.scalar */
-} shunt_redop;
+};
 
 typedef struct shunt_session shunt_session;
 typedef struct shunt_comm shunt_comm;

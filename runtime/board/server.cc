@@ -96,7 +96,9 @@ Board::Seat Server::SeatOf(int rank, const Call& call) const {
 absl::StatusOr<Server::Ticket> Server::PostFor(int rank, const Call& call, RegionRef in,
                                                RegionRef out, uint64_t seq) {
   if (HasFailed(board_)) return DeadCommunicator(board_, AwaitRecord());
-  const auto [id, me] = SeatOf(rank, call);
+  const Board::Seat seat = SeatOf(rank, call);
+  const uint32_t id = seat.channel;
+  const int me = seat.participant;
   const Channel channel = board_.channel(id);
   if (seq > static_cast<uint64_t>(channel.slots()) && AllRetired(channel) < seq - channel.slots()) {
     return absl::ResourceExhaustedError(
@@ -289,17 +291,17 @@ Service Server::Expire(uint32_t id, uint64_t seq, int rank) {
 }
 
 void Server::RankGone(int rank, bool died) {
-  board_.row(rank).dead.store(died ? 1 : 2, std::memory_order_seq_cst);
-  if (!died) {
-    // What the others do among themselves goes on; who waits for this rank looks again.
-    RingAll(board_);
-    return;
+  if (died) {
+    // First: who sees that it is gone and finds no record would say that it has left.
+    const std::string last = LastCallText(board_, rank);
+    RecordFailure(board_, FailureReason::kRankDied, rank,
+                  absl::StrCat(RankText(board_, rank), " died (communicator ", NameText(board_),
+                               last.empty() ? "; it had never called)"
+                                            : absl::StrCat("; its last call was ", last, ")")));
   }
-  const std::string last = LastCallText(board_, rank);
-  RecordFailure(board_, FailureReason::kRankDied, rank,
-                absl::StrCat(RankText(board_, rank), " died (communicator ", NameText(board_),
-                             last.empty() ? "; it had never called)"
-                                          : absl::StrCat("; its last call was ", last, ")")));
+  board_.row(rank).dead.store(died ? 1 : 2, std::memory_order_seq_cst);
+  // What the others do among themselves goes on; who waits for this rank looks again.
+  RingAll(board_);
 }
 
 void Server::Abort(int rank, std::string_view reason) {

@@ -119,26 +119,20 @@ TEST_CASE("a handle and a communicator may outlive the session's handle") {
 
 // ---- Communicators
 
-TEST_CASE("joining again is a new epoch, quick once it is known") {
+TEST_CASE("joining again is a new epoch") {
   const std::string name = FreshName();
-  std::vector<double> us(40);
   Daemon();  // started by this thread, whose end would be its own
   REQUIRE_NOTHROW(RunThreads(2, [&](int r) {
     const TestSession session(Daemon().socket());
     const TestComm pace(session, name + "-pace", r, 2);
-    for (double& took : us) {
+    for (int epoch = 0; epoch < 40; ++epoch) {
       ExpectOk(shunt_barrier(pace, nullptr, nullptr));
-      const auto begin = Clock::now();
       const TestComm comm(session, name, r, 2);
-      if (r == 0) took = std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
       int32_t one = 1;
       ExpectOk(Sum(comm, &one, 1));
       Expect(one == 2, "wrong sum");
     }
   }));
-  std::sort(us.begin(), us.end());
-  INFO("median of a join: " << us[us.size() / 2] << " us");
-  CHECK(us[us.size() / 2] < 5000);
 }
 
 TEST_CASE("split makes a communicator for each colour, ordered by key and rank") {

@@ -228,4 +228,4 @@ def join_all(sessions, name):
 
 if __name__ == "__main__":
     netns.enter_user_namespace()
-    unittest.main()
+    support.main()

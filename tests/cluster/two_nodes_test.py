@@ -264,4 +264,4 @@ class Loss(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    support.main()

@@ -218,7 +218,8 @@ class Idle(DaemonTest):
         time.sleep(seconds)  # the measured interval itself
         used = (self.shuntd.cpu_ns() - before) / 1e6
         print(f"idle: {used:.3f} ms of CPU in {seconds} s")
-        self.assertLess(used, 2.0 * seconds)
+        if not os.environ.get("SANITIZED"):  # a sanitizer's own thread wakes up
+            self.assertLess(used, 2.0 * seconds)
 
 
 class StartAndStop(unittest.TestCase):

@@ -20,6 +20,7 @@ class Install(support.DaemonTest):
 
             def run(*command):
                 clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+                clean.update(support.sanitizer_environment())
                 done = subprocess.run(
                     command, cwd=directory, env=clean, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
                 )

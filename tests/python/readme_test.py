@@ -22,7 +22,7 @@ class PythonExample(support.DaemonTest):
         with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
             file.write(block("python"))
             file.flush()
-            environment = {**os.environ, "PYTHONPATH": str(support.PACKAGE)}
+            environment = {**os.environ, "PYTHONPATH": str(support.PACKAGE), **support.sanitizer_environment()}
             ranks = [
                 subprocess.Popen(
                     [sys.executable, "-B", file.name, str(rank)],

@@ -10,12 +10,7 @@ if __name__ == "__main__":
     except ImportError as error:
         print(f"skipped: {error} (Debian: python3-numpy)")
         sys.exit(SKIPPED)
-    import unittest
 
     import support
 
-    if support.SANITIZED:
-        print("skipped: a sanitized library cannot be loaded into a plain Python")
-        sys.exit(SKIPPED)
-    module = sys.argv.pop(1)
-    unittest.main(module=module, verbosity=2)
+    support.main(module=sys.argv.pop(1))

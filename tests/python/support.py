@@ -22,8 +22,9 @@ PATIENCE = 30.0
 os.environ["SHUNT_LIBRARY"] = str(LIBRARY)
 sys.path.insert(0, str(PACKAGE))
 
-cache = BUILD / "CMakeCache.txt"
-SANITIZED = cache.exists() and "\nSHUNT_SANITIZE:STRING=\n" not in cache.read_text()
+# A sanitizer's runtime, which this interpreter was started with: other interpreters need it too, other programs have
+# their own.
+SANITIZER = os.environ.pop("LD_PRELOAD", None)
 
 import shunt  # noqa: E402
 
@@ -141,10 +142,26 @@ def sleeps_in_futex(pid):
         return "futex" in wchan.read()
 
 
+def sanitizer_environment():
+    """What another interpreter needs to load the library, where it is sanitized."""
+    if SANITIZER is None:
+        return {}
+    # An interpreter does not free everything when it ends.
+    return {"LD_PRELOAD": SANITIZER, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
+
+
+def main(**arguments):
+    """Runs the module's tests and ends the process."""
+    program = unittest.main(verbosity=2, exit=False, **arguments)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0 if program.result.wasSuccessful() else 1)  # without a sanitizer's search for what the interpreter leaks
+
+
 @contextlib.contextmanager
 def python_process(code, *arguments):
     """A separate interpreter running `code` with the package importable; killed at the end if still there."""
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGE)}
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE), **sanitizer_environment()}
     process = subprocess.Popen(
         [sys.executable, "-c", code, *arguments], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
