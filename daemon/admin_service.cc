@@ -1,12 +1,29 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 
+#include "absl/strings/str_cat.h"
 #include "daemon/services.h"
 #include "daemon/version.h"
+#include "runtime/core/status.h"
+#include "runtime/core/utf8.h"
+#include "runtime/exchange/choice.h"
 
 namespace shunt::daemon {
 namespace {
+
+absl::StatusOr<OpKind> CollectiveOf(std::string_view name) {
+  std::string known;
+  for (int k = 0; k < kOpKindCount; ++k) {
+    const auto kind = static_cast<OpKind>(k);
+    if (kind == OpKind::kSend || kind == OpKind::kRecv || kind == OpKind::kAllToAllV) continue;
+    if (Name(kind) == name) return kind;
+    absl::StrAppend(&known, known.empty() ? "" : ", ", std::string(Name(kind)));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("operation \"", Printable(name), "\", expected one of ", known));
+}
 
 bool SeesAll(const Peer& peer) { return peer.uid == 0 || peer.uid == ::geteuid(); }
 
@@ -78,6 +95,59 @@ v1::ListCommunicatorsResponse Services::ListCommunicators(const Peer& peer) cons
     }
   }
   return response;
+}
+
+absl::Status Services::Explain(const Peer& peer, const v1::ExplainRequest& request,
+                               v1::ExplainResponse* response) const {
+  std::shared_ptr<Communicator> communicator;
+  for (const std::shared_ptr<Communicator>& c : context_.communicators->List()) {
+    if (!SeesAll(peer) && c->key().uid != peer.uid) continue;
+    if (c->key().name == request.name() && c->key().job == request.job()) communicator = c;
+  }
+  if (communicator == nullptr) {
+    return absl::NotFoundError(
+        absl::StrCat("no communicator '", request.name(), "' of job '", request.job(),
+                     "' is joined on this node; `shuntctl communicators` lists those that are"));
+  }
+  SHUNT_ASSIGN_OR_RETURN(const OpKind kind, CollectiveOf(request.operation()));
+  CollectiveSpec call{};
+  call.kind = kind;
+  call.dtype = DataType::kUint8;
+  call.root = request.root();
+  const int world = communicator->world();
+  if (HasRoot(kind) && (call.root < 0 || call.root >= world)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("root ", call.root, "; expected 0 to ", world - 1));
+  }
+  call.count = 1;
+  call.count = request.bytes() / exchange::BytesOf(call, world);
+  response->set_communicator_id(communicator->id());
+  response->set_epoch(communicator->epoch());
+  response->set_world_size(world);
+  response->set_nodes(1);
+  if (!communicator->spans_nodes()) return absl::OkStatus();
+  SHUNT_ASSIGN_OR_RETURN(const NodeEngine::View view,
+                         context_.operations->engine->Describe(communicator->wire_id()));
+  response->set_nodes(view.map.nodes());
+  const auto ns = [](double seconds) { return static_cast<uint64_t>(std::llround(1e9 * seconds)); };
+  response->set_latency_ns(ns(view.policy.model.latency_s));
+  response->set_message_ns(ns(view.policy.model.message_overhead_s));
+  response->set_bytes_per_second(static_cast<uint64_t>(view.policy.model.bytes_per_s));
+  response->set_version(view.version);
+  response->set_deterministic(view.pinned);
+  if (view.policy.algorithm.has_value()) {
+    response->set_algorithm(std::string(Name(*view.policy.algorithm)));
+  }
+  const exchange::Shape shape = exchange::ChooseShape(call, view.map, view.policy);
+  response->set_slices(shape.slices);
+  for (const exchange::Candidate& candidate :
+       exchange::Candidates(call, view.map, view.policy.model)) {
+    v1::ExplainCandidate* out = response->add_candidates();
+    out->set_algorithm(std::string(Name(candidate.net.algorithm)));
+    out->set_seconds(candidate.seconds);
+    out->set_chosen(candidate.net.algorithm == shape.net.algorithm);
+  }
+  return absl::OkStatus();
 }
 
 v1::GetTopologyResponse Services::GetTopology() const {

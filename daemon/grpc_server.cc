@@ -421,6 +421,11 @@ void Server::ExpectAll() {
            *response = services->ListSessions(peer);
            return absl::OkStatus();
          });
+  OnPeer(&admin_, &A::RequestExplain,
+         [services](const Peer& peer, const v1::ExplainRequest& request,
+                    v1::ExplainResponse* response) {
+           return services->Explain(peer, request, response);
+         });
   OnPeer(&admin_, &A::RequestListCommunicators,
          [services](const Peer& peer, const v1::ListCommunicatorsRequest&,
                     v1::ListCommunicatorsResponse* response) {

@@ -310,6 +310,7 @@ void NodeEngine::Open(Span span) {
     state->span = std::move(span);
     const absl::Status opened = transport_->Open(wire_id, others);
     SpanState& s = *(spans_[wire_id] = std::move(state));
+    Publish(s);
     if (!opened.ok()) {
       FailSpan(s, {board::FailureReason::kStuck, std::string(opened.message())}, false);
     }
@@ -329,6 +330,8 @@ void NodeEngine::Close(uint64_t wire_id) {
       }
     }
     spans_.erase(it);
+    std::lock_guard lock(mutex_);
+    views_.erase(wire_id);
   });
 }
 
@@ -409,8 +412,10 @@ void NodeEngine::StartCall(Call call) {
   if (call.channel == 0) {
     span.begun = call.sequence;
     std::optional<exchange::DecideNote> decided;
+    const uint32_t version = policies.version();
     const bool may = policies.Advance(call.sequence, &decided);
     if (decided.has_value()) SendToAll(span, *decided);
+    if (policies.version() != version) Publish(span);
     if (!may) {
       span.held = std::move(call);
       return;
@@ -570,13 +575,20 @@ void NodeEngine::AddEstimate(const Running& running) {
   SendToAll(span, span.policies->Propose(numbers, span.begun));
 }
 
-void NodeEngine::Describe(uint64_t wire_id, std::function<void(const absl::StatusOr<View>&)> done) {
-  Post([this, wire_id, done = std::move(done)] {
-    const auto it = spans_.find(wire_id);
-    if (it == spans_.end()) return done(absl::NotFoundError("the communicator is closed"));
-    const SpanState& span = *it->second;
-    done(View{span.span.map, span.policies->policy(), span.span.pinned, span.policies->version()});
-  });
+absl::StatusOr<NodeEngine::View> NodeEngine::Describe(uint64_t wire_id) const {
+  std::lock_guard lock(mutex_);
+  const auto it = views_.find(wire_id);
+  if (it == views_.end()) return absl::NotFoundError("the communicator is closed");
+  return it->second;
+}
+
+void NodeEngine::Publish(const SpanState& span) {
+  std::lock_guard lock(mutex_);
+  View& view = views_[span.span.wire_id];
+  if (view.map.world() == 0) view.map = span.span.map;
+  view.policy = span.policies->policy();
+  view.pinned = span.span.pinned;
+  view.version = span.policies->version();
 }
 
 // ---- What the transport says

@@ -107,14 +107,14 @@ class NodeEngine {
 
   // What was measured of the way to the other nodes. Any thread.
   exchange::LinkNumbers numbers() const;
-  // What a communicator chooses plans by; calls `done` on the engine's thread.
+  // What a communicator chooses plans by. NOT_FOUND if it is not open. Any thread.
   struct View {
     exchange::NodeMap map;
     exchange::Policy policy;
     bool pinned = false;
     uint32_t version = 0;
   };
-  void Describe(uint64_t wire_id, std::function<void(const absl::StatusOr<View>&)> done);
+  absl::StatusOr<View> Describe(uint64_t wire_id) const;
 
  private:
   struct Running;
@@ -141,6 +141,7 @@ class NodeEngine {
   void BeginProbe(transport::PeerId peer);
   void OnProbe(uint64_t number, const transport::Completion& completion);
   void AddEstimate(const Running& running);
+  void Publish(const SpanState& span);
   transport::PeerId PeerIdOf(const NodeKey& node);
 
   const Options options_;
@@ -152,6 +153,7 @@ class NodeEngine {
 
   mutable std::mutex mutex_;
   exchange::LinkNumbers numbers_;
+  absl::flat_hash_map<uint64_t, View> views_;  // by wire id
   std::vector<std::function<void()>> mail_;
   bool stopped_ = false;  // no more mail
 

@@ -101,6 +101,9 @@ class Services {
   v1::GetStatusResponse GetStatus(const Peer& peer) const;
   v1::ListSessionsResponse ListSessions(const Peer& peer) const;
   v1::ListCommunicatorsResponse ListCommunicators(const Peer& peer) const;
+  // NOT_FOUND if the peer sees no such communicator; INVALID_ARGUMENT for an unknown operation.
+  absl::Status Explain(const Peer& peer, const v1::ExplainRequest& request,
+                       v1::ExplainResponse* response) const;
   v1::GetTopologyResponse GetTopology() const;
 
   // From now on nothing new begins: UNAVAILABLE.

@@ -22,7 +22,8 @@ struct AdminClient::Impl {
 
   template <typename Request, typename Response>
   absl::StatusOr<Response> Ask(grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*,
-                                                                       const Request&, Response*)) {
+                                                                       const Request&, Response*),
+                               const Request& request = Request()) {
     // A plain connection first: its errors are clearer than gRPC's.
     if (absl::StatusOr<UniqueFd> probe = ConnectUnix(socket, SocketType::kStream); !probe.ok()) {
       const bool denied = absl::IsPermissionDenied(probe.status());
@@ -40,7 +41,7 @@ struct AdminClient::Impl {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kTimeout);
     Response response;
-    const grpc::Status status = (stub.get()->*method)(&context, Request(), &response);
+    const grpc::Status status = (stub.get()->*method)(&context, request, &response);
     if (status.ok()) return response;
     return absl::Status(
         static_cast<absl::StatusCode>(status.error_code()),
@@ -70,6 +71,10 @@ absl::StatusOr<v1::ListCommunicatorsResponse> AdminClient::Communicators() {
 
 absl::StatusOr<v1::GetTopologyResponse> AdminClient::Topology() {
   return impl_->Ask(&v1::Admin::Stub::GetTopology);
+}
+
+absl::StatusOr<v1::ExplainResponse> AdminClient::Explain(const v1::ExplainRequest& request) {
+  return impl_->Ask(&v1::Admin::Stub::Explain, request);
 }
 
 }  // namespace shunt::tools

@@ -19,6 +19,7 @@ class AdminClient {
   absl::StatusOr<v1::ListSessionsResponse> Sessions();
   absl::StatusOr<v1::ListCommunicatorsResponse> Communicators();
   absl::StatusOr<v1::GetTopologyResponse> Topology();
+  absl::StatusOr<v1::ExplainResponse> Explain(const v1::ExplainRequest& request);
 
  private:
   struct Impl;

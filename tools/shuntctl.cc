@@ -160,6 +160,66 @@ int ShowTopology(AdminClient& client, bool json) {
                             table.Text()));
 }
 
+// "12.3 us".
+std::string TimeText(double seconds) {
+  char text[32];
+  if (seconds < 1e-3) {
+    std::snprintf(text, sizeof(text), "%.1f us", 1e6 * seconds);
+  } else if (seconds < 1) {
+    std::snprintf(text, sizeof(text), "%.2f ms", 1e3 * seconds);
+  } else {
+    std::snprintf(text, sizeof(text), "%.2f s", seconds);
+  }
+  return text;
+}
+
+int Explain(AdminClient& client, const v1::ExplainRequest& request, bool json) {
+  const auto response = client.Explain(request);
+  if (!response.ok()) return Fail(response.status());
+  Json list = Json::List();
+  Table table({"ALGORITHM", "PREDICTED", "CHOSEN"});
+  for (const v1::ExplainCandidate& c : response->candidates()) {
+    list.Append(Json::Object()
+                    .Add("algorithm", c.algorithm())
+                    .Add("seconds", c.seconds())
+                    .Add("chosen", c.chosen()));
+    table.Add({c.algorithm(), TimeText(c.seconds()), c.chosen() ? "yes" : ""});
+  }
+  if (json) {
+    return Print(Json::Object()
+                     .Add("communicator_id", response->communicator_id())
+                     .Add("epoch", response->epoch())
+                     .Add("world_size", response->world_size())
+                     .Add("nodes", response->nodes())
+                     .Add("latency_ns", response->latency_ns())
+                     .Add("message_ns", response->message_ns())
+                     .Add("bytes_per_second", response->bytes_per_second())
+                     .Add("version", response->version())
+                     .Add("deterministic", response->deterministic())
+                     .Add("algorithm", response->algorithm())
+                     .Add("slices", response->slices())
+                     .Add("candidates", list));
+  }
+  std::string text =
+      absl::StrCat(request.operation(), " of ", SizeText(request.bytes()), " on communicator ",
+                   Printable(request.name()), ", epoch ", response->epoch(), ": ",
+                   response->world_size(), " ranks on ", response->nodes(), " nodes\n");
+  if (response->nodes() == 1) {
+    return Print(text + "Ranks of one node meet in its memory: there is nothing to choose.\n");
+  }
+  absl::StrAppend(&text, "links: latency ", TimeText(1e-9 * response->latency_ns()), ", ",
+                  TimeText(1e-9 * response->message_ns()), " a message, ",
+                  SizeText(response->bytes_per_second()), "/s; ",
+                  response->deterministic()
+                      ? "fixed, for the communicator is deterministic"
+                      : absl::StrCat("version ", response->version(), " of what was measured"),
+                  "\n");
+  if (!response->algorithm().empty()) {
+    absl::StrAppend(&text, "the ranks joined with algorithm ", response->algorithm(), "\n");
+  }
+  return Print(absl::StrCat(text, "cut into ", response->slices(), " slices\n\n", table.Text()));
+}
+
 int ShowDoctor(AdminClient& client, const std::string& socket, bool json) {
   static constexpr const char* kResults[] = {"ok", "warning", "failed"};
   Json list = Json::List();
@@ -206,6 +266,20 @@ int Main(int argc, char** argv) {
                   "checks what Shunt needs of this machine; status 1 if something is wrong")}) {
     app.add_subcommand(name, words)->add_flag("--json", json, "print JSON");
   }
+  v1::ExplainRequest explained;
+  uint64_t bytes = 1 << 20;
+  int32_t root = 0;
+  CLI::App* const explain = app.add_subcommand(
+      "explain", "how a communicator's nodes exchange a call's data: candidates, choice, why");
+  explain->add_option("operation", *explained.mutable_operation(), "all_reduce, broadcast, ...")
+      ->required();
+  explain->add_option("--bytes", bytes, "of the larger of a rank's buffers, e.g. 64M")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+  explain->add_option("--communicator", *explained.mutable_name(), "its name")->required();
+  explain->add_option("--job", *explained.mutable_job(), "its job");
+  explain->add_option("--root", root, "of operations that have one")->capture_default_str();
+  explain->add_flag("--json", json, "print JSON");
   try {
     app.parse(argc, argv);
   } catch (const CLI::RequiredError& error) {
@@ -229,6 +303,11 @@ int Main(int argc, char** argv) {
   if (command == "topology") return ShowTopology(client, json);
   if (command == "sessions") return ShowSessions(client, json);
   if (command == "communicators") return ShowCommunicators(client, json);
+  if (command == "explain") {
+    explained.set_bytes(bytes);
+    explained.set_root(root);
+    return Explain(client, explained, json);
+  }
   return ShowDoctor(client, socket, json);
 }
 
