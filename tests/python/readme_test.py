@@ -11,8 +11,12 @@ import support
 README = (support.ROOT / "README.md").read_text()
 
 
+def blocks_of(language):
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
 def block(language):
-    blocks = re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    blocks = blocks_of(language)
     assert len(blocks) == 1, f"README.md has {len(blocks)} {language} blocks, expected 1"
     return blocks[0]
 
@@ -51,15 +55,18 @@ class CppExample(support.DaemonTest):
 
 
 class Settings(support.unittest.TestCase):
-    def test_config_example_is_fine_on_two_cpus(self):
+    def test_config_examples_are_fine_on_two_cpus(self):
         if len(os.sched_getaffinity(0)) < 2:
             self.skipTest("this process has one CPU")
-        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
-            file.write(block("toml"))
-            file.flush()
-            command = [str(support.BUILD / "bin" / "shuntd"), "--config", file.name, "--check-config"]
-            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        self.assertEqual((done.returncode, done.stdout), (0, "the configuration is fine\n"))
+        examples = blocks_of("toml")
+        self.assertTrue(examples)
+        for example in examples:
+            with self.subTest(example), tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+                file.write(example)
+                file.flush()
+                command = [str(support.BUILD / "bin" / "shuntd"), "--config", file.name, "--check-config"]
+                done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                self.assertEqual((done.returncode, done.stdout), (0, "the configuration is fine\n"))
 
 
 class Migration(support.unittest.TestCase):
