@@ -57,6 +57,11 @@ void Communicator::Fail(const NodeFailure& failure) {
 }
 
 void Communicator::RunRemote(uint32_t channel) {
+  if (BeginRemote(channel)) engine_->Drive();
+}
+
+bool Communicator::BeginRemote(uint32_t channel) {
+  bool begun = false;
   std::unique_lock lock(mutex_);
   ChannelQueue& queue = queues_[channel];  // stays: only this function erases it
   do {
@@ -106,12 +111,14 @@ void Communicator::RunRemote(uint32_t channel) {
       self->Exchanged(channel, seq, s);
     };
     engine_->Begin(std::move(call));
+    begun = true;
   } while (queue.again);
   queue.scheduled = false;
   if (queue.pending.empty()) queues_.erase(channel);
+  return begun;
 }
 
-// The engine's thread.
+// By who drives the engine.
 void Communicator::Exchanged(uint32_t channel, uint64_t seq, const absl::Status& outcome) {
   if (outcome.ok()) {
     server_.Finish(channel, seq);

@@ -237,7 +237,6 @@ class DaemonImpl : public Daemon {
       }
     };
     events.peer_lost = [this](const cluster::PeerInfo& peer, std::string_view why) {
-      LogWarn("node's daemon lost", {{"node", peer.name}, {"why", std::string(why)}});
       engine_->Forget({peer.name, peer.incarnation});
     };
     events.renewed = [this](uint64_t incarnation, std::string_view) {

@@ -193,6 +193,10 @@ void NodeEngine::Post(std::function<void()> f) {
     if (stopped_) return;
     mail_.push_back(std::move(f));
   }
+  Wake();
+}
+
+void NodeEngine::Wake() {
   const uint64_t one = 1;
   (void)!::write(wake_.get(), &one, sizeof(one));
 }
@@ -206,28 +210,49 @@ void NodeEngine::RunMail() {
   for (const std::function<void()>& f : mail) f();
 }
 
-void NodeEngine::Run() {
-  std::vector<transport::Completion> completions(256);
-  int64_t idle_since = 0;
-  while (!stop_) {
+void NodeEngine::Drive() {
+  const std::unique_lock driving(driving_, std::try_to_lock);
+  if (driving.owns_lock()) {
+    Advance();
+  } else {
+    Wake();  // whoever drives may have looked at the mail already
+  }
+}
+
+bool NodeEngine::Advance() {
+  bool any = false;
+  while (true) {
     RunMail();
+    if (stop_) return true;
     RunOverdue();
-    const size_t count = transport_->Poll(absl::MakeSpan(completions));
-    if (stop_) return;  // after the last words were sent
-    for (size_t i = 0; i < count; ++i) OnCompletion(completions[i]);
-    if (count != 0) {
-      idle_since = 0;
-      continue;
+    const size_t count = transport_->Poll(absl::MakeSpan(completions_));
+    if (count == 0) return any;
+    any = true;
+    for (size_t i = 0; i < count; ++i) OnCompletion(completions_[i]);
+  }
+}
+
+void NodeEngine::Run() {
+  int64_t idle_since = 0;
+  while (true) {
+    int timeout_ms = -1;
+    {
+      const std::lock_guard driving(driving_);
+      if (Advance()) idle_since = 0;
+      if (stop_) {
+        transport_->Poll(absl::MakeSpan(completions_));  // the last words
+        return;
+      }
+      const int64_t now = NowNs();
+      if (idle_since == 0) idle_since = now;
+      if (!running_.empty() && now - idle_since < options_.spin_ns) {
+        timeout_ms = 0;
+      } else if (!overdue_.empty()) {
+        timeout_ms =
+            static_cast<int>(std::max<int64_t>(0, overdue_.front().due_ns - now) / 1'000'000 + 1);
+      }
     }
-    const int64_t now = NowNs();
-    if (idle_since == 0) idle_since = now;
-    const bool spin = !running_.empty() && now - idle_since < options_.spin_ns;
     epoll_event events[2];
-    int timeout_ms = spin ? 0 : -1;
-    if (!spin && !overdue_.empty()) {
-      timeout_ms =
-          static_cast<int>(std::max<int64_t>(0, overdue_.front().due_ns - now) / 1'000'000 + 1);
-    }
     const int ready = ::epoll_wait(epoll_.get(), events, 2, timeout_ms);
     for (int i = 0; i < ready; ++i) {
       if (events[i].data.fd != wake_.get()) continue;
@@ -398,7 +423,9 @@ void NodeEngine::SendToAll(const SpanState& span, const exchange::Note& note) {
 // ---- Operations
 
 void NodeEngine::Begin(Call call) {
-  Post([this, call = std::move(call)]() mutable { StartCall(std::move(call)); });
+  std::lock_guard lock(mutex_);
+  if (stopped_) return;
+  mail_.push_back([this, call = std::move(call)]() mutable { StartCall(std::move(call)); });
 }
 
 void NodeEngine::StartCall(Call call) {
@@ -618,7 +645,10 @@ void NodeEngine::OnCompletion(const transport::Completion& c) {
       return;
     case transport::Event::kPeerLost: {
       const NodeKey node = peers_[c.peer]->node;
-      LogWarn("node lost", {{"node", node.name}, {"why", c.text}});
+      // Not if it was forgotten, and may have been met again.
+      const auto met = ids_.find(node);
+      const bool unexpected = met != ids_.end() && met->second == c.peer;
+      if (unexpected) LogWarn("data connection lost", {{"node", node.name}, {"why", c.text}});
       for (const auto& [wire_id, span] : spans_) {
         if (std::find(span->peers.begin(), span->peers.end(), c.peer) == span->peers.end())
           continue;
@@ -627,11 +657,7 @@ void NodeEngine::OnCompletion(const transport::Completion& c) {
                   absl::StrCat("node ", node.name, " is lost (", c.text, ")")},
                  true);
       }
-      // Not if it was forgotten, and may have been met again.
-      const auto met = ids_.find(node);
-      if (met != ids_.end() && met->second == c.peer && options_.lost) {
-        options_.lost(node, c.text);
-      }
+      if (unexpected && options_.lost) options_.lost(node, c.text);
       return;
     }
   }

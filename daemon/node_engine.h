@@ -1,7 +1,8 @@
 // The thread that exchanges payload with other nodes: it owns the transport and the exchanges in
 // flight.
 //
-// Whatever is asked of it goes through a mailbox; whatever it tells comes on its own thread.
+// Whatever is asked of it goes through a mailbox. One thread at a time drives it, its own unless
+// another comes by with work; whatever it tells comes on that one.
 #pragma once
 
 #include <cstdint>
@@ -103,7 +104,11 @@ class NodeEngine {
     std::string words;                // the call, for messages
     std::function<void(const absl::Status&)> done;
   };
+  // Takes effect at the next Drive.
   void Begin(Call call);
+  // Does what can be done now, on the caller's thread unless another is at it: a hand-over less for
+  // a call's first messages. Calls `done` of what ends; the caller holds no lock that it takes.
+  void Drive();
 
   // What was measured of the way to the other nodes. Any thread.
   exchange::LinkNumbers numbers() const;
@@ -123,6 +128,9 @@ class NodeEngine {
 
   explicit NodeEngine(Options options);
   void Run();
+  void Wake();
+  // True if anything happened. By who drives.
+  bool Advance();
   void Post(std::function<void()> f);
   void RunMail();
   void OnCompletion(const transport::Completion& completion);
@@ -157,7 +165,9 @@ class NodeEngine {
   std::vector<std::function<void()>> mail_;
   bool stopped_ = false;  // no more mail
 
-  // The thread's own.
+  // Of who drives.
+  std::mutex driving_;
+  std::vector<transport::Completion> completions_{256};
   bool stop_ = false;
   uint64_t incarnation_;
   exchange::BufferPool pool_;
