@@ -306,8 +306,14 @@ absl::Status CommunicatorTable::FinishAcrossLocked(const CommunicatorKey& key, R
   exchange::Policy policy;
   policy.model = terms.deterministic ? exchange::ReferenceModel() : exchange::ModelOf(map.link);
   if (!terms.algorithm.empty()) policy.algorithm = *AlgorithmOf(terms.algorithm);
-  communicator->Span(host_->engine, {map.wire_id, std::move(node_map), me, std::move(nodes), policy,
-                                     terms.deterministic});
+  NodeEngine::Span span;
+  span.wire_id = map.wire_id;
+  span.map = std::move(node_map);
+  span.node = me;
+  span.nodes = std::move(nodes);
+  span.policy = policy;
+  span.pinned = terms.deterministic;
+  communicator->Span(host_->engine, std::move(span));
   record.epochs = map.epoch;
   HandOutLocked(key, record, communicator, map.warm, std::move(ranks), completions);
   return absl::OkStatus();

@@ -236,7 +236,7 @@ class DaemonImpl : public Daemon {
         break;
       }
     };
-    events.peer_lost = [this](const cluster::PeerInfo& peer, std::string_view why) {
+    events.peer_lost = [this](const cluster::PeerInfo& peer, std::string_view) {
       engine_->Forget({peer.name, peer.incarnation});
     };
     events.renewed = [this](uint64_t incarnation, std::string_view) {

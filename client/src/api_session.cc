@@ -8,6 +8,7 @@
 #include "client/src/error.h"
 #include "client/src/handles.h"
 #include "client/src/options.h"
+#include "runtime/collectives/plan/net_plan.h"
 #include "runtime/core/clock.h"
 #include "runtime/core/types.h"
 #include "runtime/core/utf8.h"

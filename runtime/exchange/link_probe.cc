@@ -36,7 +36,7 @@ LinkProbe::LinkProbe(bool asks, transport::PeerId peer, uint64_t communicator,
 
 LinkProbe::Part LinkProbe::PartAt(int part) {
   if (part < kRounds) return {1, kShortBytes, true};
-  if (part == kRounds) return {kBurst, kShortBytes, true};
+  if (part < kRounds + kBursts) return {kBurst, kShortBytes, true};
   if (part < kParts - 1) return {1, kBulkBytes, true};
   return {1, kNumberBytes, false};
 }
@@ -82,9 +82,11 @@ void LinkProbe::EndPart(int64_t now_ns) {
   } else if (part_ < kRounds) {
     round_trip_ns_ = part_ == 0 ? took_ns : std::min(round_trip_ns_, took_ns);
     numbers_.latency_ns = static_cast<uint64_t>(round_trip_ns_ / 2);
-  } else if (part_ == kRounds) {
+  } else if (part_ < kRounds + kBursts) {
+    const auto each_ns =
+        static_cast<uint64_t>(std::max<int64_t>(kBurst, took_ns - round_trip_ns_) / kBurst);
     numbers_.message_ns =
-        static_cast<uint64_t>(std::max<int64_t>(0, took_ns - round_trip_ns_) / kBurst);
+        part_ == kRounds ? each_ns : std::min<uint64_t>(numbers_.message_ns, each_ns);
   } else if (part_ < kParts - 1) {
     // A large message waits for its grant first.
     const double seconds = 1e-9 * static_cast<double>(std::max<int64_t>(

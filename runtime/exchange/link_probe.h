@@ -5,7 +5,8 @@
 //   8 bytes ─────────────────────────────►
 //           ◄───────────────────────────── 8 bytes           round trip, the best of kRounds
 //   kBurst × 8 bytes ────────────────────►
-//           ◄───────────────────────────── 8 bytes           a message's own time
+//           ◄───────────────────────────── 8 bytes           a message's own time, the best of
+//           kBursts
 //   kBulkBytes ──────────────────────────►
 //           ◄───────────────────────────── 8 bytes           rate, the best of kBulks
 //   the numbers ─────────────────────────►                   both have them
@@ -23,7 +24,7 @@ namespace shunt::exchange {
 
 class LinkProbe {
  public:
-  static constexpr int kRounds = 8, kBurst = 32, kBulks = 2;
+  static constexpr int kRounds = 16, kBurst = 32, kBursts = 4, kBulks = 3;
   static constexpr size_t kBulkBytes = 1 << 20;
 
   // `communicator` is open towards `peer` only, on both sides. Tokens that it posts with are
@@ -46,7 +47,7 @@ class LinkProbe {
     size_t bytes;
     bool answered;
   };
-  static constexpr int kParts = kRounds + 1 + kBulks + 1;
+  static constexpr int kParts = kRounds + kBursts + kBulks + 1;
   static Part PartAt(int part);
 
   void Begin(int64_t now_ns);

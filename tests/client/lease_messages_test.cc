@@ -51,8 +51,13 @@ TEST_CASE("each request arrives with its fields") {
   CHECK(watch.watch_operation().communicator_id() == 1);
   CHECK(watch.watch_operation().channel() == 2);
   CHECK(watch.watch_operation().sequence() == 3);
-  const v1::LeaseRequest join =
-      Parse(Join{.name = "n", .job = "", .rank = -1, .world_size = -5, .timeout_ms = 0});
+  const v1::LeaseRequest join = Parse(Join{.name = "n",
+                                           .job = "",
+                                           .rank = -1,
+                                           .world_size = -5,
+                                           .timeout_ms = 0,
+                                           .algorithm = "",
+                                           .deterministic = false});
   CHECK(join.join().rank() == -1);
   CHECK(join.join().world_size() == -5);
 }

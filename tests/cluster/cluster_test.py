@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Four nodes with daemons of their own: who leaves, links that break and heal, ranks without libshunt."""
 import contextlib
+import json
 import pathlib
 import subprocess
 import sys
@@ -55,7 +56,7 @@ class FourNodes(unittest.TestCase):
         for daemon in cls.daemons:
             support.wait_until(lambda daemon=daemon: met(daemon, 3), "the nodes to meet")
 
-    def ranks(self, places, body, name=None):
+    def ranks(self, places, body, name=None, **options):
         """body(session, comm) for each rank in a thread, on the node that `places` gives; results or errors."""
         name = name or self.id()
         results = [None] * len(places)
@@ -63,7 +64,7 @@ class FourNodes(unittest.TestCase):
         def run(rank):
             try:
                 with shunt.connect(self.daemons[places[rank]].socket) as session:
-                    comm = session.join(name, rank, len(places), timeout=support.PATIENCE)
+                    comm = session.join(name, rank, len(places), timeout=support.PATIENCE, **options)
                     results[rank] = body(session, comm)
             except Exception as error:
                 results[rank] = error
@@ -71,8 +72,8 @@ class FourNodes(unittest.TestCase):
         at_once([lambda rank=rank: run(rank) for rank in range(len(places))])
         return results
 
-    def all_well(self, places, body, name=None):
-        for rank, result in enumerate(self.ranks(places, body, name)):
+    def all_well(self, places, body, name=None, **options):
+        for rank, result in enumerate(self.ranks(places, body, name, **options)):
             if isinstance(result, Exception):
                 raise AssertionError(f"rank {rank} on node n{places[rank]}: {result!r}")
 
@@ -135,6 +136,91 @@ class FourNodes(unittest.TestCase):
 
         self.all_well([0, 1, 2, 3], body)
 
+    def explain(self, node, *arguments):
+        command = [support.BUILD / "bin" / "shuntctl", "explain", *arguments, "--socket", self.daemons[node].socket]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    def explained(self, node, *arguments):
+        done = self.explain(node, *arguments, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_explain_shows_the_same_choice_on_every_node(self):
+        seen = []
+
+        def body(session, comm):
+            comm.barrier()
+            for operation in ("all_reduce", "all_to_all", "broadcast"):
+                for size in ("8", "64K", "64M"):
+                    seen.append((operation, size, self.explained(comm.rank, operation, "--bytes", size,
+                                                                 "--communicator", "explained")))
+            comm.barrier()
+
+        self.all_well([0, 1, 2, 3], body, name="explained")
+        self.assertEqual(len(seen), 36)
+        for operation, size, view in seen:
+            same = [v for o, s, v in seen if (o, s) == (operation, size)]
+            for other in same:
+                self.assertEqual({**other, "communicator_id": 0}, {**view, "communicator_id": 0})
+            self.assertEqual([c["chosen"] for c in view["candidates"]].count(True), 1)
+            self.assertTrue(view["candidates"][0]["chosen"])
+            self.assertEqual((view["nodes"], view["world_size"], view["deterministic"]), (4, 4, False))
+            self.assertGreater(view["bytes_per_second"], 0)
+
+    def test_explain_says_what_it_does_not_know(self):
+        done = self.explain(0, "all_reduce", "--communicator", "nobody's")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no communicator 'nobody's'", done.stderr)
+
+        def body(session, comm):
+            if comm.rank == 0:
+                done = self.explain(0, "all_reduc", "--communicator", "known")
+                self.assertEqual(done.returncode, 1)
+                self.assertRegex(done.stderr, 'operation "all_reduc", expected one of barrier, all_reduce, ')
+            comm.barrier()
+
+        self.all_well([0, 1], body, name="known")
+
+    def test_a_wanted_algorithm_is_taken(self):
+        def body(session, comm):
+            x = np.full(100_000, comm.rank + 1.0)
+            comm.all_reduce(x)
+            self.assertTrue((x == 6).all())
+            view = self.explained(comm.rank, "all_reduce", "--bytes", "8", "--communicator", "wanted")
+            self.assertEqual([c["algorithm"] for c in view["candidates"] if c["chosen"]], ["double_tree"])
+            comm.barrier()
+
+        self.all_well([0, 1, 2], body, name="wanted", algorithm="double_tree")
+
+    def test_ranks_that_want_different_algorithms_are_told(self):
+        errors = at_once([lambda rank=rank, wanted=wanted: self.join_error(rank, "differ", algorithm=wanted)
+                          for rank, wanted in ((0, "ring"), (1, "pairwise"))])
+        told = [str(error) for error in errors if isinstance(error, shunt.FailedPrecondition)]
+        self.assertTrue(told, errors)
+        self.assertIn("algorithm ring", told[0])
+        self.assertIn("algorithm pairwise", told[0])
+
+    def join_error(self, rank, name, **options):
+        with shunt.connect(self.daemons[rank].socket) as session:
+            return error_of(lambda: session.join(name, rank, 2, timeout=2, **options))
+
+    def test_an_unknown_algorithm_is_refused_with_the_known_ones(self):
+        error = self.join_error(0, "unknown", algorithm="rings")
+        self.assertIsInstance(error, shunt.InvalidArgument)
+        self.assertIn("double_tree", str(error))
+
+    def test_deterministic_results_depend_on_nothing_measured(self):
+        def body(session, comm):
+            x = np.random.default_rng(comm.rank).standard_normal(100_000).astype(np.float32)
+            comm.all_reduce(x)
+            view = self.explained(comm.rank, "all_reduce", "--communicator", "fixed")
+            self.assertTrue(view["deterministic"])
+            comm.barrier()
+            return x.tobytes(), view["latency_ns"], view["bytes_per_second"]
+
+        runs = [self.ranks([0, 1, 2, 3], body, name="fixed", deterministic=True) for _ in range(2)]
+        self.assertEqual(len({run for ranks in runs for run in ranks}), 1)
+
     def test_ranks_without_libshunt_take_part(self):
         count = 70_000
 
@@ -173,7 +259,7 @@ class BrokenLinks(unittest.TestCase):
                 cluster.partition(0, 1)
                 reduce = lambda comm: comm.all_reduce(np.ones(10), timeout=support.PATIENCE)
                 errors = each(comms, lambda comm: error_of(lambda: reduce(comm)))
-                for error in errors:
+                for error in errors[:2]:  # the third may have got everything that it needs
                     self.assertIsInstance(error, shunt.Unavailable, repr(error))
                 self.assertTrue(any("node n1 is lost" in str(e) or "node n0 is lost" in str(e) for e in errors), errors)
                 # Others are not touched.

@@ -57,11 +57,12 @@ struct Cluster {
 TEST_CASE("a slower link shows in what operations take", "[link]") {
   LinkEstimate estimate;
   LinkModel model = ReferenceModel();
+  const double truth = PredictSeconds(BandwidthBound(), ModelOf({30'000, 5'000, 30'000'000}));
   for (int round = 0; round < 12; ++round) {
     for (size_t i = 0; i < LinkEstimate::kWindow; ++i) {
       // Half of them wait for others.
       const double late = i % 2 == 0 ? 0.5 : 0;
-      estimate.AddOperation(BandwidthBound(), model, 24e6 / 30e6 + 6 * 35e-6 + late);
+      estimate.AddOperation(BandwidthBound(), model, truth + late);
     }
     model = ModelOf(estimate.numbers());
   }
