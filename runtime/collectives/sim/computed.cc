@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <limits>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
@@ -47,7 +48,12 @@ double BlockBytes(const NetRun& run) {
 class Ports {
  public:
   explicit Ports(const NetRun& run)
-      : run_(run), out_free_(run.bytes_per_s.size()), in_free_(out_free_), out_(out_free_.size()),
+      : run_(run),
+        out_free_(run.bytes_per_s.size()),
+        in_free_(out_free_),
+        begun_(out_free_.size(), std::numeric_limits<double>::infinity()),
+        ended_(out_free_),
+        out_(out_free_.size()),
         in_(out_free_.size()) {}
 
   // When a message that is ready at `ready_s` has arrived.
@@ -64,16 +70,71 @@ class Ports {
     out_[from].busy_s += out_s;
     in_[to].bytes += all;
     in_[to].busy_s += in_s;
-    return std::max(in_free_[to], out_free_[from] + c.latency_s);
+    const double arrived = std::max(in_free_[to], out_free_[from] + c.latency_s);
+    begun_[from] = std::min(begun_[from], begin);
+    begun_[to] = std::min(begun_[to], arrived);
+    ended_[from] = std::max(ended_[from], out_free_[from]);
+    ended_[to] = std::max(ended_[to], arrived);
+    return arrived;
   }
+  // The longest that anybody has had a part of the slice in hand.
+  double LongestHeld() const {
+    double longest = 0;
+    for (size_t p = 0; p < begun_.size(); ++p) longest = std::max(longest, ended_[p] - begun_[p]);
+    return longest;
+  }
+  double out_free(int p) const { return out_free_[p]; }
   std::vector<PortLoad>& out() { return out_; }
   std::vector<PortLoad>& in() { return in_; }
 
  private:
   const NetRun& run_;
-  std::vector<double> out_free_, in_free_;
+  std::vector<double> out_free_, in_free_, begun_, ended_;
   std::vector<PortLoad> out_, in_;
 };
+
+// The executor is never more than so many rounds ahead of the earliest that it has not ended (see
+// runtime/exchange/exchange.cc).
+constexpr uint32_t kRoundsAhead = 2;
+
+// When participants have ended their rounds. Noted in the order of rounds.
+class Progress {
+ public:
+  explicit Progress(size_t participants) : ended_(participants) {}
+
+  void Note(int participant, uint32_t round, double at_s) {
+    std::vector<Ended>& ended = ended_[participant];
+    if (ended.empty() || ended.back().round != round) {
+      ended.push_back({round, ended.empty() ? 0 : ended.back().at_s});
+    }
+    ended.back().at_s = std::max(ended.back().at_s, at_s);
+  }
+  // When a step of the round may be posted.
+  double Opens(int participant, uint32_t round) const {
+    const std::vector<Ended>& ended = ended_[participant];
+    for (auto it = ended.rbegin(); it != ended.rend(); ++it) {
+      if (it->round + kRoundsAhead < round) return it->at_s;
+    }
+    return 0;
+  }
+
+ private:
+  struct Ended {
+    uint32_t round;
+    double at_s;  // it and all earlier ones
+  };
+  std::vector<std::vector<Ended>> ended_;
+};
+
+// A message can leave when its sender has come to its round, and its receiver too, for it grants
+// what is not sent unasked.
+double OpensAt(const NetRun& run, const Progress& progress, int from, int to, uint32_t round,
+               double bytes) {
+  const double opens = progress.Opens(from, round);
+  if (bytes <= run.cluster->eager_bytes) return opens;
+  return std::max(opens,
+                  progress.Opens(to, round) + run.cluster->latency_s + run.cluster->message_s);
+}
 
 // The first slice.
 struct Walk {
@@ -90,25 +151,29 @@ Walk WalkOne(const NetRun& run, Ports* ports) {
   Walk walk;
   absl::flat_hash_map<uint32_t, double> written;  // by block: when
   std::deque<double> arrivals;                    // of what is not yet received
+  Progress progress(run.bytes_per_s.size());
   const uint32_t steps = NetStepCount(spec, slowest);
   for (uint32_t i = 0; i < steps; ++i) {
     const NetStep step = NetStepAt(spec, slowest, i);
     if (step.kind == NetStep::Kind::kCombine) continue;
     if (step.kind == NetStep::Kind::kSend) {
-      double ready = 0;
+      const double bytes = block_bytes * step.blocks.count;
+      double ready = OpensAt(run, progress, slowest, slowest, step.round, bytes);
       ForEachBlock(spec, slowest, step, [&](uint32_t block) {
         if (const auto it = written.find(block); it != written.end()) {
           ready = std::max(ready, it->second);
         }
       });
       // What it sends its peer, another sends it at the same moment.
-      arrivals.push_back(ports->Pass(slowest, slowest, ready, block_bytes * step.blocks.count));
+      arrivals.push_back(ports->Pass(slowest, slowest, ready, bytes));
+      progress.Note(slowest, step.round, ports->out_free(slowest));
       ++walk.messages;
       continue;
     }
     const double at = arrivals.front();
     arrivals.pop_front();
     ForEachBlock(spec, slowest, step, [&](uint32_t block) { written[block] = at; });
+    progress.Note(slowest, step.round, at);
     walk.end_s = std::max(walk.end_s, at);
   }
   return walk;
@@ -189,12 +254,17 @@ absl::StatusOr<Walk> WalkAll(const NetRun& run, Ports* ports) {
   Walk walk;
   const double block_bytes = BlockBytes(run) / run.slices;
   Holdings holdings(run.bytes_per_s.size(), BlockCount(spec));
+  Progress progress(run.bytes_per_s.size());
   uint32_t round = 0;
   for (const Send& send : sends) {
     if (send.round != round) holdings.EndRound();
     round = send.round;
-    const double at = ports->Pass(send.from, send.to, holdings.ReadyAt(send.from, send.blocks),
-                                  block_bytes * send.blocks.count);
+    const double bytes = block_bytes * send.blocks.count;
+    const double ready = std::max(holdings.ReadyAt(send.from, send.blocks),
+                                  OpensAt(run, progress, send.from, send.to, round, bytes));
+    const double at = ports->Pass(send.from, send.to, ready, bytes);
+    progress.Note(send.from, round, ports->out_free(send.from));
+    progress.Note(send.to, round, at);
     holdings.Arrived(send.to, send.blocks, at);
     walk.end_s = std::max(walk.end_s, at);
     ++walk.messages;
@@ -262,10 +332,17 @@ absl::StatusOr<NetOutcome> RunComputed(const NetRun& run) {
     outcome.busiest.alike =
         2 * static_cast<int>(std::count(run.bytes_per_s.begin(), run.bytes_per_s.end(), rate)) - 1;
   }
-  // No more than a window of slices is under way.
+  // Nobody has more than a window of slices in hand.
   const double pace =
-      std::max(outcome.busiest.busy_s / run.slices, walk.end_s / run.cluster->window);
-  outcome.seconds = run.cluster->call_s + walk.end_s + pace * (run.slices - 1);
+      std::max(outcome.busiest.busy_s / run.slices, ports.LongestHeld() / run.cluster->window);
+  outcome.seconds = walk.end_s + pace * (run.slices - 1);
+  if (HasRoot(run.spec.kind)) {
+    // Meanwhile the nodes agree on the call, by recursive doubling.
+    const double rounds = std::ceil(std::log2(run.spec.participants));
+    outcome.seconds =
+        std::max(outcome.seconds, rounds * (run.cluster->latency_s + run.cluster->message_s));
+  }
+  outcome.seconds += run.cluster->call_s;
   Fail(run, &outcome);
   return outcome;
 }
