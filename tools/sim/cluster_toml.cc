@@ -39,8 +39,8 @@ class Reader {
       } else {
         std::string all = "link, failure, kinds, algorithms, sizes";
         for (const Key& k : Keys()) absl::StrAppend(&all, ", ", std::string(k.name));
-        return At(key_node.source(), absl::StrCat("unknown key \"", Printable(key),
-                                                  "\", expected one of ", all));
+        return At(key_node.source(),
+                  absl::StrCat("unknown key \"", Printable(key), "\", expected one of ", all));
       }
       description_.set_at[key] = Place(node.source());
     }
@@ -102,8 +102,8 @@ class Reader {
         if (!value) {
           return At(value_node, whole, "is a list, a table or a date; expected one value");
         }
-        const absl::Status s = name == "link" ? SetLinkKey(key, *value, &link)
-                                              : SetFailureKey(key, *value, &failure);
+        const absl::Status s =
+            name == "link" ? SetLinkKey(key, *value, &link) : SetFailureKey(key, *value, &failure);
         if (s.code() == absl::StatusCode::kNotFound) {
           return At(value_node, whole, absl::StrCat("is no key, expected one of ", s.message()));
         }
@@ -130,9 +130,9 @@ absl::Status ApplyClusterToml(std::string_view text, std::string_view path,
   try {
     table = toml::parse(text, path);
   } catch (const toml::parse_error& error) {
-    return absl::InvalidArgumentError(absl::StrCat(std::string(path), ":",
-                                                   error.source().begin.line, ": not TOML: ",
-                                                   std::string(error.description())));
+    return absl::InvalidArgumentError(
+        absl::StrCat(std::string(path), ":", error.source().begin.line,
+                     ": not TOML: ", std::string(error.description())));
   }
   return Reader(path, description).Read(table);
 }

@@ -101,8 +101,8 @@ absl::Status SetName(Description* d, const Value& value) {
   return absl::OkStatus();
 }
 
-#define SHUNT_SIM_KEY(name, read, field, help)                                      \
-  {                                                                                 \
+#define SHUNT_SIM_KEY(name, read, field, help)                                            \
+  {                                                                                       \
     name, help, [](Description* d, const Value& v) { return read(v, &d->cluster.field); } \
   }
 
@@ -127,7 +127,8 @@ constexpr Key kKeys[] = {
     SHUNT_SIM_KEY("slice", ReadBytes, slice_bytes, "least part of a block (256KiB)"),
     SHUNT_SIM_KEY("slices_max", ReadCount, slices_max, "of a block (4096)"),
     SHUNT_SIM_KEY("window", ReadCount, window, "slices under way at a time (4)"),
-    SHUNT_SIM_KEY("frame", ReadBytes, piece_bytes, "a message may be overtaken after so much (256KiB)"),
+    SHUNT_SIM_KEY("frame", ReadBytes, piece_bytes,
+                  "a message may be overtaken after so much (256KiB)"),
     SHUNT_SIM_KEY("eager", ReadBytes, eager_bytes, "messages up to here are sent unasked (8KiB)"),
     SHUNT_SIM_KEY("aggregators", ReadInt, aggregators, "further nodes that add for others (0)"),
     SHUNT_SIM_KEY("operations", ReadInt, operations,
@@ -182,8 +183,8 @@ absl::Status SetAlgorithms(const std::vector<std::string>& names, Description* d
   d->algorithms.clear();
   for (const std::string& name : names) {
     const absl::StatusOr<Algorithm> algorithm = AlgorithmOf(Printable(name));
-    if (!algorithm.ok()) return absl::InvalidArgumentError(
-        absl::StrCat("has ", algorithm.status().message()));
+    if (!algorithm.ok())
+      return absl::InvalidArgumentError(absl::StrCat("has ", algorithm.status().message()));
     d->algorithms.push_back(*algorithm);
   }
   return absl::OkStatus();

@@ -34,16 +34,16 @@ const Unit* Find(const Unit (&units)[N], std::string_view name) {
 }
 
 constexpr Unit kByteRates[] = {
-    {"B/s", 1},     {"kB/s", 1e3},    {"MB/s", 1e6},        {"GB/s", 1e9},
+    {"B/s", 1},     {"kB/s", 1e3},    {"MB/s", 1e6},       {"GB/s", 1e9},
     {"TB/s", 1e12}, {"KiB/s", 1024.}, {"MiB/s", 1048576.}, {"GiB/s", 1073741824.},
 };
-constexpr Unit kBitRates[] = {{"bit", 1. / 8},    {"kbit", 1e3 / 8},  {"mbit", 1e6 / 8},
-                              {"gbit", 1e9 / 8}, {"tbit", 1e12 / 8}};
+constexpr Unit kBitRates[] = {
+    {"bit", 1. / 8}, {"kbit", 1e3 / 8}, {"mbit", 1e6 / 8}, {"gbit", 1e9 / 8}, {"tbit", 1e12 / 8}};
 constexpr Unit kTimes[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}, {"min", 60}};
 constexpr Unit kSizes[] = {
-    {"", 1},          {"B", 1},         {"kB", 1e3},           {"MB", 1e6},       {"GB", 1e9},
-    {"K", 1024.},     {"M", 1048576.},  {"G", 1073741824.},    {"KiB", 1024.},    {"MiB", 1048576.},
-    {"GiB", 1073741824.}, {"TiB", 1099511627776.}};
+    {"", 1},        {"B", 1},          {"kB", 1e3},          {"MB", 1e6},
+    {"GB", 1e9},    {"K", 1024.},      {"M", 1048576.},      {"G", 1073741824.},
+    {"KiB", 1024.}, {"MiB", 1048576.}, {"GiB", 1073741824.}, {"TiB", 1099511627776.}};
 
 absl::Status Expected(const char* words) { return absl::InvalidArgumentError(words); }
 

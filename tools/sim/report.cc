@@ -39,11 +39,13 @@ std::string Text(const Report& report) {
   for (size_t i = 0; i < report.rows.size(); ++i) {
     const sim::Prediction& p = report.rows[i].prediction;
     const bool failed = !p.failure.empty();
-    table.Add({static_cast<int>(i) == best ? "*" : failed ? "!" : " ", report.rows[i].algorithm,
-               Number(p.seconds * 1e6, 1), failed ? "-" : Number(p.algbw * 1e-9, 3),
-               failed ? "-" : Number(p.busbw * 1e-9, 3), p.link, absl::StrCat(p.links_alike),
-               SizeText(static_cast<uint64_t>(p.link_bytes)), Number(p.link_busy * 100, 1),
-               Word(p.method)});
+    table.Add({static_cast<int>(i) == best ? "*"
+               : failed                    ? "!"
+                                           : " ",
+               report.rows[i].algorithm, Number(p.seconds * 1e6, 1),
+               failed ? "-" : Number(p.algbw * 1e-9, 3), failed ? "-" : Number(p.busbw * 1e-9, 3),
+               p.link, absl::StrCat(p.links_alike), SizeText(static_cast<uint64_t>(p.link_bytes)),
+               Number(p.link_busy * 100, 1), Word(p.method)});
     if (failed) {
       absl::StrAppend(&failures, "! ", report.rows[i].algorithm, " fails: ", p.failure, "\n");
     }

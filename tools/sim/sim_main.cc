@@ -69,8 +69,8 @@ int Main(int argc, char** argv) {
   for (const Key& key : Keys()) {
     std::string flag = "--" + std::string(key.name);
     for (char& c : flag) c = c == '_' ? '-' : c;
-    options.emplace_back(&key, app.add_option(flag, values[std::string(key.name)],
-                                              std::string(key.help)));
+    options.emplace_back(
+        &key, app.add_option(flag, values[std::string(key.name)], std::string(key.help)));
   }
   CLI11_PARSE(app, argc, argv);
 

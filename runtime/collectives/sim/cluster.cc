@@ -62,8 +62,8 @@ absl::Status CheckDomain(const Cluster& c) {
                  " GPUs that divide the ", c.nodes, " nodes, or equal parts of a node");
   }
   if (d > 1 && !(c.nvlink_bytes_per_s >= 1 && c.nvlink_bytes_per_s <= 1e15)) {
-    return Wrong("nvlink_rate is ", c.nvlink_bytes_per_s, ", expected at least 1 byte a second for ",
-                 d, " GPUs of a domain");
+    return Wrong("nvlink_rate is ", c.nvlink_bytes_per_s,
+                 ", expected at least 1 byte a second for ", d, " GPUs of a domain");
   }
   if (int64_t{c.rails} * d % c.gpus != 0) {
     return Wrong("rails is ", c.rails, ", expected a multiple of the ", c.gpus / d,

@@ -48,14 +48,14 @@ struct Cluster {
   double nvlink_bytes_per_s = 0;  // of a GPU, each direction
   double nvlink_latency_s = 0;
 
-  int rails = 1;          // of a node
+  int rails = 1;           // of a node
   double bytes_per_s = 0;  // of a rail, each direction
   double efficiency = 1;   // part of that which carries payload and Shunt's headers
   double burst_bytes = 0;  // passes at burst_bytes_per_s after a pause, as through a token bucket
   double burst_bytes_per_s = 0;
-  double latency_s = 0;   // first byte out to first byte in
-  double message_s = 0;   // a rail's own time for each frame
-  double call_s = 0;      // a node's own time for each operation
+  double latency_s = 0;  // first byte out to first byte in
+  double message_s = 0;  // a rail's own time for each frame
+  double call_s = 0;     // a node's own time for each operation
   double lost_after_s = 3;
 
   // The executor's.

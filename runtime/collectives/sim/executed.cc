@@ -30,8 +30,7 @@ uint64_t ScaleOf(const NetRun& run) {
   double block = static_cast<double>(run.bytes) / participants;
   if (IsExchange(run.spec.kind)) block /= participants;
   const double total = static_cast<double>(run.bytes) * participants * run.cluster->operations;
-  const double scale =
-      std::min(total / kBytesMax, block / run.slices / kMessageBytesMin);
+  const double scale = std::min(total / kBytesMax, block / run.slices / kMessageBytesMin);
   return std::max<uint64_t>(1, static_cast<uint64_t>(scale));
 }
 
@@ -65,8 +64,7 @@ transport::FakeNetwork::Options NetworkOptions(const Cluster& c, uint64_t scale)
   options.lost_after_ns = static_cast<int64_t>(c.lost_after_s * 1e9);
   options.payload_scale = static_cast<double>(scale);
   options.engine.limits.eager_bytes = c.eager_bytes / scale;
-  options.engine.piece_bytes =
-      std::max<uint32_t>(1, c.piece_bytes / static_cast<uint32_t>(scale));
+  options.engine.piece_bytes = std::max<uint32_t>(1, c.piece_bytes / static_cast<uint32_t>(scale));
   return options;
 }
 
@@ -194,8 +192,8 @@ class Run {
     Node& node = nodes_[e];
     if (node.dead) return;
     const auto token = static_cast<uint64_t>(2 * node.called);
-    node.data = std::make_unique<exchange::Exchange>(
-        SetupOf(e, call_, run_.spec, run_.slices, 0), &network_.endpoint(e), &pool_, token << 32);
+    node.data = std::make_unique<exchange::Exchange>(SetupOf(e, call_, run_.spec, run_.slices, 0),
+                                                     &network_.endpoint(e), &pool_, token << 32);
     node.data->Start();
     if (HasRoot(run_.spec.kind) && e < run_.spec.participants) {
       CollectiveSpec barrier{};
@@ -324,9 +322,8 @@ class Run {
     }
     outcome.busiest = BusiestOf(out, in);
     const int measured = cluster_.operations - FirstMeasured();
-    outcome.seconds = failure_.empty()
-                          ? static_cast<double>(last_ns - first_ns) * 1e-9 / measured
-                          : static_cast<double>(network_.now_ns() - begin_ns_) * 1e-9;
+    outcome.seconds = failure_.empty() ? static_cast<double>(last_ns - first_ns) * 1e-9 / measured
+                                       : static_cast<double>(network_.now_ns() - begin_ns_) * 1e-9;
     return outcome;
   }
 
@@ -343,8 +340,7 @@ class Run {
   std::vector<std::byte> in_, out_;
   std::vector<Node> nodes_;
   // When whose next operation begins.
-  std::priority_queue<std::pair<int64_t, int>, std::vector<std::pair<int64_t, int>>,
-                      std::greater<>>
+  std::priority_queue<std::pair<int64_t, int>, std::vector<std::pair<int64_t, int>>, std::greater<>>
       wakes_;
   std::set<size_t> failed_;
   const Failure* next_failure_ = nullptr;

@@ -51,10 +51,10 @@ absl::StatusOr<NetOutcome> RunRail(const NetRun& run, Method* method) {
   const double work = ExecutedWork(run);
   const int units = run.spec.participants + run.spec.aggregators;
   if (*method == Method::kExecuted && (work > kExecutedWorkMax || units > kExecutedUnitsMax)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        Word(Name(run.spec.kind)), " by ", Word(Name(run.spec.algorithm)), " of ",
-        run.spec.participants, " units in ", run.slices,
-        " slices is too much to be executed, expected the method computed or auto"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(Word(Name(run.spec.kind)), " by ", Word(Name(run.spec.algorithm)), " of ",
+                     run.spec.participants, " units in ", run.slices,
+                     " slices is too much to be executed, expected the method computed or auto"));
   }
   if (*method == Method::kAuto) {
     const bool quick = work <= kExecutedWorkAuto && units <= kExecutedUnitsMax;
@@ -102,8 +102,8 @@ absl::StatusOr<Between> RunBetween(const Cluster& cluster, const Query& query, P
     between.seconds = outcome->seconds;
     between.failure = outcome->failure;
     const BusiestPort& busiest = outcome->busiest;
-    p->link = absl::StrCat(RailName(cluster, busiest.participant, c.rail),
-                           busiest.out ? " out" : " in");
+    p->link =
+        absl::StrCat(RailName(cluster, busiest.participant, c.rail), busiest.out ? " out" : " in");
     p->link_bytes = busiest.bytes;
     p->link_busy = busiest.busy_s;  // seconds, so far
     p->links_alike = busiest.alike;
@@ -157,8 +157,8 @@ absl::StatusOr<Prediction> Predict(const Cluster& cluster, const Query& query) {
   const double slices = between.slices;
   p.seconds = std::max(between.seconds + local_s / slices, local_s + between.seconds / slices) +
               local.latencies * cluster.nvlink_latency_s;
-  if (cluster.units() == 1) p.seconds = local_s + between.seconds +
-                                        local.latencies * cluster.nvlink_latency_s;
+  if (cluster.units() == 1)
+    p.seconds = local_s + between.seconds + local.latencies * cluster.nvlink_latency_s;
   if (local_s > p.link_busy) {
     p.link = "NVLink of GPU 0";
     p.link_bytes = local.bytes();

@@ -269,8 +269,8 @@ void FakeNetwork::Transmit(uint32_t index, int side, int stream) {
     std::memcpy(in_flight.payload.get(), frame.payload, frame.header.payload_bytes);
   }
   ++frames_;
-  const double bytes = static_cast<double>(wire::kHeaderBytes) +
-                       frame.header.payload_bytes * options_.payload_scale;
+  const double bytes =
+      static_cast<double>(wire::kHeaderBytes) + frame.header.payload_bytes * options_.payload_scale;
   auto duration_ns = static_cast<int64_t>(bytes / options_.bytes_per_second * 1e9);
   if (endpoint.out.limits()) {
     duration_ns = std::max(duration_ns, endpoint.out.Take(now_ns_, bytes));

@@ -83,7 +83,7 @@ class FakeNetwork {
     uint64_t order = 0;  // of scheduling, among equals
     enum class Kind : uint8_t { kUp, kDeliver, kFree, kPort, kSilent, kReset } kind = Kind::kUp;
     uint32_t connection = 0;  // kPort: the endpoint
-    uint8_t side = 0;  // kDeliver, kReset: who receives; kFree: who may send again
+    uint8_t side = 0;         // kDeliver, kReset: who receives; kFree: who may send again
     uint8_t stream = 0;
     uint64_t epoch = 0;  // kSilent: which partition
     bool operator>(const Event& other) const {
