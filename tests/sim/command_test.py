@@ -2,6 +2,7 @@
 """shunt-sim as users run it: its examples, flags, JSON and errors."""
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -40,6 +41,8 @@ def main():
     assert [(r["algorithm"], r["bytes"], r["ranks"]) for r in more] == [
         ("ring", 1 << 20, 8), ("direct", 1 << 20, 8), ("ring", 2 << 20, 8), ("direct", 2 << 20, 8)], more
 
+    assert len(rows("--kind", "all_reduce", "--bytes", "1M", "--algorithm", "ring", bed)) == 1
+
     # A failure is a row, not an error.
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
         file.write(bed.read_text() + '\n[[failure]]\nnode = 2\nat = "1ms"\n')
@@ -59,13 +62,13 @@ def main():
         done = run(*arguments)
         assert done.returncode == 1 and done.stderr.startswith(words), (arguments, done)
 
-    # Every key is a flag.
-    shown = run("--help").stdout
-    for line in (ROOT / "docs/simulator.md").read_text().splitlines():
-        if line.startswith("| `") and not line.startswith("| `["):
-            key = line.split("`")[1]
-            flag = {"kinds": "kind", "sizes": "bytes", "algorithms": "algorithm"}.get(key, key)
-            assert "--" + flag.replace("_", "-") + " " in shown, key
+    # The page's keys are the flags, and the other way round.
+    page = (ROOT / "docs/simulator.md").read_text()
+    keys = re.findall(r"^\| `(\w+)` \|", page[page.index("## The cluster"):], re.M)
+    names = {"kinds": "kind", "sizes": "bytes", "algorithms": "algorithm"}
+    documented = {"--" + names.get(key, key).replace("_", "-") for key in keys}
+    flags = set(re.findall(r"^ +(?:-h,)?(--[\w-]+)", run("--help").stdout, re.M))
+    assert documented == flags - {"--help", "--version", "--json"}, documented ^ flags
 
 
 main()

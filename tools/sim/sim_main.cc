@@ -58,10 +58,13 @@ int Main(int argc, char** argv) {
   std::vector<std::string> kinds, sizes, algorithms;
   bool json = false;
   app.add_option("CLUSTER", path, "the cluster's description (TOML); flags override its keys");
-  app.add_option("--kind", kinds, "all_reduce, all_gather, … (all_reduce)")->delimiter(',');
-  app.add_option("--bytes", sizes, "sizes as nccl-tests count them (64K,1M,16M)")->delimiter(',');
-  app.add_option("--algorithm", algorithms, "ring, double_tree, … (all of the kind)")
-      ->delimiter(',');
+  // Without extra arguments: the description may follow.
+  const auto add_list = [&](const char* flag, std::vector<std::string>* list, const char* help) {
+    app.add_option(flag, *list, help)->delimiter(',')->allow_extra_args(false);
+  };
+  add_list("--kind", &kinds, "all_reduce, all_gather, … (all_reduce)");
+  add_list("--bytes", &sizes, "sizes as nccl-tests count them (64K,1M,16M)");
+  add_list("--algorithm", &algorithms, "ring, double_tree, … (all of the kind)");
   app.add_flag("--json", json, "print JSON");
   app.set_version_flag("--version", std::string("shunt-sim ") + daemon::kVersion);
   std::map<std::string, std::string> values;
