@@ -238,7 +238,7 @@ absl::Status SetFailureKey(std::string_view key, const Value& value, sim::Failur
 }
 
 absl::Status CheckDescription(const Description& d) {
-  const absl::Status status = sim::Check(d.cluster);
+  absl::Status status = sim::Check(d.cluster);
   if (status.ok()) return status;
   const std::string message(status.message());
   const auto at = d.set_at.find(message.substr(0, message.find_first_of(" .")));

@@ -93,7 +93,7 @@ absl::StatusOr<double> ParseNumber(std::string_view text) {
 }
 
 absl::StatusOr<int64_t> ParseInteger(std::string_view text) {
-  int64_t number;
+  int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error == std::errc() && end == text.data() + text.size()) return number;
   return Expected("expected a whole number");

@@ -4,12 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <limits>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "runtime/collectives/sim/net_run.h"
-#include "runtime/transport/wire/header.h"
+#include "runtime/collectives/sim/plan_clock.h"
 
 namespace shunt::sim {
 namespace {
@@ -44,87 +43,6 @@ double BlockBytes(const NetRun& run) {
       return static_cast<double>(run.bytes) / run.spec.participants;
   }
 }
-
-class Ports {
- public:
-  explicit Ports(const NetRun& run)
-      : run_(run),
-        out_free_(run.bytes_per_s.size()),
-        in_free_(out_free_),
-        begun_(out_free_.size(), std::numeric_limits<double>::infinity()),
-        ended_(out_free_),
-        out_(out_free_.size()),
-        in_(out_free_.size()) {}
-
-  // When a message that is ready at `ready_s` has arrived.
-  double Pass(int from, int to, double ready_s, double bytes) {
-    const Cluster& c = *run_.cluster;
-    const double frames = std::max(1.0, std::ceil(bytes / c.piece_bytes));
-    const double all = bytes + frames * static_cast<double>(transport::wire::kHeaderBytes);
-    const double out_s = all / run_.bytes_per_s[from] + frames * c.message_s;
-    const double in_s = all / run_.bytes_per_s[to];
-    const double begin = std::max(ready_s, out_free_[from]);
-    out_free_[from] = begin + out_s;
-    in_free_[to] = std::max(begin + c.latency_s, in_free_[to]) + in_s;
-    out_[from].bytes += all;
-    out_[from].busy_s += out_s;
-    in_[to].bytes += all;
-    in_[to].busy_s += in_s;
-    const double arrived = std::max(in_free_[to], out_free_[from] + c.latency_s);
-    begun_[from] = std::min(begun_[from], begin);
-    begun_[to] = std::min(begun_[to], arrived);
-    ended_[from] = std::max(ended_[from], out_free_[from]);
-    ended_[to] = std::max(ended_[to], arrived);
-    return arrived;
-  }
-  // The longest that anybody has had a part of the slice in hand.
-  double LongestHeld() const {
-    double longest = 0;
-    for (size_t p = 0; p < begun_.size(); ++p) longest = std::max(longest, ended_[p] - begun_[p]);
-    return longest;
-  }
-  double out_free(int p) const { return out_free_[p]; }
-  std::vector<PortLoad>& out() { return out_; }
-  std::vector<PortLoad>& in() { return in_; }
-
- private:
-  const NetRun& run_;
-  std::vector<double> out_free_, in_free_, begun_, ended_;
-  std::vector<PortLoad> out_, in_;
-};
-
-// The executor is never more than so many rounds ahead of the earliest that it has not ended (see
-// runtime/exchange/exchange.cc).
-constexpr uint32_t kRoundsAhead = 2;
-
-// When participants have ended their rounds. Noted in the order of rounds.
-class Progress {
- public:
-  explicit Progress(size_t participants) : ended_(participants) {}
-
-  void Note(int participant, uint32_t round, double at_s) {
-    std::vector<Ended>& ended = ended_[participant];
-    if (ended.empty() || ended.back().round != round) {
-      ended.push_back({round, ended.empty() ? 0 : ended.back().at_s});
-    }
-    ended.back().at_s = std::max(ended.back().at_s, at_s);
-  }
-  // When a step of the round may be posted.
-  double Opens(int participant, uint32_t round) const {
-    const std::vector<Ended>& ended = ended_[participant];
-    for (auto it = ended.rbegin(); it != ended.rend(); ++it) {
-      if (it->round + kRoundsAhead < round) return it->at_s;
-    }
-    return 0;
-  }
-
- private:
-  struct Ended {
-    uint32_t round;
-    double at_s;  // it and all earlier ones
-  };
-  std::vector<std::vector<Ended>> ended_;
-};
 
 // A message can leave when its sender has come to its round, and its receiver too, for it grants
 // what is not sent unasked.
@@ -178,54 +96,6 @@ Walk WalkOne(const NetRun& run, Ports* ports) {
   }
   return walk;
 }
-
-bool Overlap(const BlockSet& a, const BlockSet& b, uint64_t blocks) {
-  if ((a.stride != 1 && a.count > 1) || (b.stride != 1 && b.count > 1)) return true;
-  return (b.first + blocks - a.first % blocks) % blocks < a.count ||
-         (a.first + blocks - b.first % blocks) % blocks < b.count;
-}
-
-// What participants have, and since when.
-class Holdings {
- public:
-  Holdings(size_t participants, uint64_t blocks) : held_(participants), blocks_(blocks) {}
-
-  double ReadyAt(int participant, const BlockSet& set) const {
-    double ready = 0;
-    for (const Held& held : held_[participant]) {
-      if (Overlap(held.set, set, blocks_)) ready = std::max(ready, held.since_s);
-    }
-    return ready;
-  }
-  // Counts from the next round on.
-  void Arrived(int participant, const BlockSet& set, double at_s) {
-    arrived_.push_back({participant, {set, at_s}});
-  }
-  void EndRound() {
-    for (const auto& [participant, held] : arrived_) {
-      std::vector<Held>& all = held_[participant];
-      const auto same = std::find_if(all.begin(), all.end(), [&](const Held& h) {
-        return h.set.first == held.set.first && h.set.count == held.set.count &&
-               h.set.stride == held.set.stride;
-      });
-      if (same == all.end()) {
-        all.push_back(held);
-      } else {
-        same->since_s = std::max(same->since_s, held.since_s);
-      }
-    }
-    arrived_.clear();
-  }
-
- private:
-  struct Held {
-    BlockSet set;
-    double since_s;
-  };
-  std::vector<std::vector<Held>> held_;
-  std::vector<std::pair<int, Held>> arrived_;
-  uint64_t blocks_;
-};
 
 absl::StatusOr<Walk> WalkAll(const NetRun& run, Ports* ports) {
   struct Send {

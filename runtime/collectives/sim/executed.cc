@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/collectives/sim/net_run.h"
+#include "runtime/collectives/sim/short_payload.h"
 #include "runtime/exchange/exchange.h"
 #include "runtime/transport/fake/network.h"
 
@@ -19,55 +20,6 @@ namespace {
 constexpr uint64_t kCommunicator = 1;
 // Of a call with a root: the daemons let no one run ahead of it (see runtime/exchange).
 constexpr uint32_t kAgreementChannel = 1u << 31;
-// What all nodes' messages together may have of real bytes, and the least of one.
-constexpr double kBytesMax = 64 << 20, kMessageBytesMin = 1024;
-
-bool IsExchange(OpKind kind) { return kind == OpKind::kAllToAll || kind == OpKind::kAllToAllV; }
-
-// How many bytes one real byte stands for.
-uint64_t ScaleOf(const NetRun& run) {
-  const double participants = run.spec.participants;
-  double block = static_cast<double>(run.bytes) / participants;
-  if (IsExchange(run.spec.kind)) block /= participants;
-  const double total = static_cast<double>(run.bytes) * participants * run.cluster->operations;
-  const double scale = std::min(total / kBytesMax, block / run.slices / kMessageBytesMin);
-  return std::max<uint64_t>(1, static_cast<uint64_t>(scale));
-}
-
-// The units as ranks, each a node of its own.
-CollectiveSpec CallOf(const NetRun& run, uint64_t scale) {
-  CollectiveSpec call{};
-  call.kind = run.spec.kind == OpKind::kAllToAllV ? OpKind::kAllToAll : run.spec.kind;
-  call.dtype = DataType::kUint8;
-  call.redop = Redop::kSum;
-  call.root = run.spec.root;
-  call.count = run.bytes / scale;
-  const auto units = static_cast<uint64_t>(run.spec.participants);
-  switch (call.kind) {
-    case OpKind::kBarrier:
-      call.count = 0;
-      break;
-    case OpKind::kAllReduce:
-    case OpKind::kReduce:
-    case OpKind::kBroadcast:
-      break;
-    default:
-      call.count /= units;
-  }
-  return call;
-}
-
-transport::FakeNetwork::Options NetworkOptions(const Cluster& c, uint64_t scale) {
-  transport::FakeNetwork::Options options;
-  options.latency_ns = static_cast<int64_t>(c.latency_s * 1e9);
-  options.bytes_per_second = 1e18;  // the ports limit
-  options.lost_after_ns = static_cast<int64_t>(c.lost_after_s * 1e9);
-  options.payload_scale = static_cast<double>(scale);
-  options.engine.limits.eager_bytes = c.eager_bytes / scale;
-  options.engine.piece_bytes = std::max<uint32_t>(1, c.piece_bytes / static_cast<uint32_t>(scale));
-  return options;
-}
-
 class Run {
  public:
   explicit Run(const NetRun& run)
@@ -191,7 +143,7 @@ class Run {
   void Begin(int e) {
     Node& node = nodes_[e];
     if (node.dead) return;
-    const auto token = static_cast<uint64_t>(2 * node.called);
+    const auto token = 2 * static_cast<uint64_t>(node.called);
     node.data = std::make_unique<exchange::Exchange>(SetupOf(e, call_, run_.spec, run_.slices, 0),
                                                      &network_.endpoint(e), &pool_, token << 32);
     node.data->Start();
