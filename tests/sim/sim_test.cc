@@ -30,7 +30,7 @@ Prediction Must(const Cluster& cluster, const Query& query) {
 double Seconds(const Cluster& cluster, OpKind kind, uint64_t bytes, Algorithm algorithm,
                Method method) {
   const Prediction p = Must(cluster, {kind, bytes, algorithm, 0, method});
-  CHECK(p.failure == "");
+  CHECK(p.failure.empty());
   CHECK(p.method == method);
   return p.seconds;
 }

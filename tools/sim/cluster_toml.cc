@@ -1,4 +1,8 @@
 // The only file here that sees toml++.
+
+// Its parser asserts that a key begins where one is expected, which a wrong file makes false;
+// without the assertion it reports the error.
+#define TOML_ASSERT(expr) static_assert(true)
 #include <toml++/toml.h>
 
 #include <optional>
