@@ -98,6 +98,7 @@ TEST_CASE("what is wrong in a file is said with file, line, key, value and expec
   CHECK(Words("rate = \"1 GB/s\"\n[[failure]]\nnode = 7") ==
         "c.toml:2: failure.node is 7, expected 0 to 0");
   CHECK(Words("node = 3").rfind("c.toml:1: unknown key \"node\", expected one of link,", 0) == 0);
+  CHECK(Words("sizes = [1], 2]").rfind("c.toml:1: not TOML: ", 0) == 0);
   CHECK(Words("= 3").rfind("c.toml:1: not TOML: ", 0) == 0);
 }
 
