@@ -152,4 +152,14 @@ class FakeStreamsWorld : public FakeWorld {
                              .seed = 7, .jitter_ns = 300'000, .streams = 4, .engine = engine}) {}
 };
 
+// The same where a node's connections share a slow port.
+class FakePortsWorld : public FakeWorld {
+ public:
+  explicit FakePortsWorld(int nodes, const Engine::Options& engine = {})
+      : FakeWorld(nodes, FakeNetwork::Options{.engine = engine}) {
+    const PortRate rate{.bytes_per_second = 1e9, .burst_bytes = 4096, .frame_ns = 500};
+    for (int node = 0; node < nodes; ++node) network().SetPorts(node, rate, rate);
+  }
+};
+
 }  // namespace shunt::transport::testing

@@ -8,6 +8,6 @@
 
 namespace shunt::transport::testing {
 
-using Worlds = std::tuple<FakeWorld, FakeStreamsWorld, TcpWorld, TcpStreamsWorld>;
+using Worlds = std::tuple<FakeWorld, FakeStreamsWorld, FakePortsWorld, TcpWorld, TcpStreamsWorld>;
 
 }  // namespace shunt::transport::testing

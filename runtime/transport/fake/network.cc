@@ -47,6 +47,14 @@ class FakeNetwork::Endpoint : public Transport {
   Engine& engine() { return engine_; }
   int index() const { return index_; }
   bool dead = false;
+  bool touched = false;
+  Port out, in;
+  // Who waits for the port out: connection, side, stream.
+  struct Turn {
+    uint32_t connection;
+    uint8_t side, stream;
+  };
+  std::deque<Turn> turns;
 
  private:
   FakeNetwork* network_;
@@ -68,7 +76,8 @@ struct FakeNetwork::Connection {
     Bytes payload;
   };
   struct Direction {
-    bool busy = false;  // a frame is being put on the wire
+    bool busy = false;   // a frame is being put on the wire
+    bool waits = false;  // for its turn at the port
     int64_t last_arrival_ns = 0;
     std::deque<InFlight> wire;  // sent, oldest first
     size_t held = 0;            // of those, due but behind a partition
@@ -96,6 +105,28 @@ int FakeNetwork::AddEndpoint() {
 
 Transport& FakeNetwork::endpoint(int index) { return *endpoints_[index]; }
 
+void FakeNetwork::SetPorts(int index, const PortRate& out, const PortRate& in) {
+  endpoints_[index]->out = Port(out);
+  endpoints_[index]->in = Port(in);
+}
+
+PortUse FakeNetwork::out_use(int index) const { return endpoints_[index]->out.use(); }
+PortUse FakeNetwork::in_use(int index) const { return endpoints_[index]->in.use(); }
+
+void FakeNetwork::Touch(Endpoint* endpoint) {
+  if (endpoint->touched) return;
+  endpoint->touched = true;
+  touched_.push_back(endpoint->index());
+}
+
+bool FakeNetwork::NextTouched(int* index) {
+  if (touched_.empty()) return false;
+  *index = touched_.front();
+  touched_.pop_front();
+  endpoints_[*index]->touched = false;
+  return true;
+}
+
 void FakeNetwork::Connect(int a, int b) {
   SHUNT_CHECK(a != b && Find(a, b) == nullptr);
   auto connection = std::make_unique<Connection>();
@@ -113,10 +144,12 @@ void FakeNetwork::Connect(int a, int b) {
   Schedule(now_ns_ + options_.latency_ns, {.kind = Event::Kind::kUp, .connection = index});
 }
 
-FakeNetwork::Connection* FakeNetwork::Find(int a, int b) {
+FakeNetwork::Connection* FakeNetwork::Find(int a, int b) const {
   const auto found = by_pair_.find(PairKey(a, b));
   return found == by_pair_.end() ? nullptr : connections_[found->second].get();
 }
+
+bool FakeNetwork::Connected(int a, int b) const { return Find(a, b) != nullptr; }
 
 void FakeNetwork::Schedule(int64_t time_ns, Event event) {
   event.time_ns = time_ns;
@@ -139,6 +172,10 @@ void FakeNetwork::RunUntil(int64_t ns) {
 }
 
 void FakeNetwork::Do(const Event& event) {
+  if (event.kind == Event::Kind::kPort) {
+    ServePort(endpoints_[event.connection].get());
+    return;
+  }
   Connection& connection = *connections_[event.connection];
   switch (event.kind) {
     case Event::Kind::kUp:
@@ -146,6 +183,7 @@ void FakeNetwork::Do(const Event& event) {
       connection.up = true;
       for (Connection::Side& side : connection.sides) {
         endpoints_[side.endpoint]->engine().PeerUp(side.peer, options_.streams);
+        Touch(endpoints_[side.endpoint].get());
         Flush(endpoints_[side.endpoint].get());
       }
       break;
@@ -153,6 +191,8 @@ void FakeNetwork::Do(const Event& event) {
       connection.sides[event.side].out[event.stream].busy = false;
       SendNext(event.connection, event.side, event.stream);
       break;
+    case Event::Kind::kPort:
+      break;  // above
     case Event::Kind::kDeliver: {
       Connection::Direction& direction = connection.sides[1 - event.side].out[event.stream];
       if (connection.partitioned) {
@@ -189,7 +229,30 @@ void FakeNetwork::Flush(Endpoint* endpoint) {
   }
 }
 
+// The connections with something to say take turns.
+void FakeNetwork::ServePort(Endpoint* endpoint) {
+  while (!endpoint->turns.empty() && endpoint->out.free_ns() <= now_ns_) {
+    const Endpoint::Turn turn = endpoint->turns.front();
+    endpoint->turns.pop_front();
+    connections_[turn.connection]->sides[turn.side].out[turn.stream].waits = false;
+    Transmit(turn.connection, turn.side, turn.stream);
+  }
+}
+
 void FakeNetwork::SendNext(uint32_t index, int side, int stream) {
+  Connection::Side& from = connections_[index]->sides[side];
+  Endpoint& endpoint = *endpoints_[from.endpoint];
+  Connection::Direction& direction = from.out[stream];
+  if (direction.busy || direction.waits) return;
+  if (endpoint.out.limits() && (endpoint.out.free_ns() > now_ns_ || !endpoint.turns.empty())) {
+    direction.waits = true;
+    endpoint.turns.push_back({index, static_cast<uint8_t>(side), static_cast<uint8_t>(stream)});
+    return;
+  }
+  Transmit(index, side, stream);
+}
+
+void FakeNetwork::Transmit(uint32_t index, int side, int stream) {
   Connection& connection = *connections_[index];
   Connection::Side& from = connection.sides[side];
   Endpoint& endpoint = *endpoints_[from.endpoint];
@@ -206,16 +269,28 @@ void FakeNetwork::SendNext(uint32_t index, int side, int stream) {
     std::memcpy(in_flight.payload.get(), frame.payload, frame.header.payload_bytes);
   }
   ++frames_;
-  const double bytes = static_cast<double>(wire::kHeaderBytes) + frame.header.payload_bytes;
-  const auto duration_ns = static_cast<int64_t>(bytes / options_.bytes_per_second * 1e9);
-  int64_t arrival_ns = now_ns_ + duration_ns + options_.latency_ns;
+  const double bytes =
+      static_cast<double>(wire::kHeaderBytes) + frame.header.payload_bytes * options_.payload_scale;
+  auto duration_ns = static_cast<int64_t>(bytes / options_.bytes_per_second * 1e9);
+  if (endpoint.out.limits()) {
+    duration_ns = std::max(duration_ns, endpoint.out.Take(now_ns_, bytes));
+    Schedule(endpoint.out.free_ns(),
+             {.kind = Event::Kind::kPort, .connection = static_cast<uint32_t>(endpoint.index())});
+  }
+  int64_t latency_ns = options_.latency_ns;
   if (options_.jitter_ns > 0) {
-    arrival_ns += static_cast<int64_t>(random_() % static_cast<uint64_t>(options_.jitter_ns));
+    latency_ns += static_cast<int64_t>(random_() % static_cast<uint64_t>(options_.jitter_ns));
+  }
+  int64_t arrival_ns = now_ns_ + duration_ns + latency_ns;
+  if (Port& in = endpoints_[connection.sides[1 - side].endpoint]->in; in.limits()) {
+    in.Take(std::max(now_ns_ + latency_ns, in.free_ns()), bytes);
+    arrival_ns = std::max(arrival_ns, in.free_ns());
   }
   arrival_ns = direction.last_arrival_ns = std::max(arrival_ns, direction.last_arrival_ns);
   direction.wire.push_back(std::move(in_flight));
   direction.busy = true;
   endpoint.engine().Sent(from.peer, stream);
+  Touch(&endpoint);
   Event event{.kind = Event::Kind::kDeliver,
               .connection = index,
               .side = static_cast<uint8_t>(1 - side),
@@ -253,6 +328,7 @@ void FakeNetwork::Deliver(Connection& connection, int side, int stream) {
               .side = static_cast<uint8_t>(1 - side)});
     return;
   }
+  Touch(&endpoint);
   Flush(&endpoint);
 }
 
@@ -262,6 +338,7 @@ void FakeNetwork::Lose(Connection& connection, int side, const absl::Status& why
   s.lost = true;
   Endpoint& endpoint = *endpoints_[s.endpoint];
   if (!endpoint.dead) endpoint.engine().PeerLost(s.peer, why);
+  Touch(&endpoint);
 }
 
 void FakeNetwork::Partition(int a, int b) {
