@@ -19,9 +19,11 @@ using std::chrono::nanoseconds;
 constexpr char kAddressWords[] = "HOST:PORT such as \"10.0.0.1:7071\"";
 constexpr char kDurationWords[] = "a duration from \"1s\" to \"1h\"";
 constexpr char kMemberWords[] =
-    "a list of NAME=HOST:PORT such as [\"a=10.0.0.1:7071\", \"b=10.0.0.2:7071\"]";
+    "a list of NAME=HOST:PORT such as [\"a=10.0.0.1:7071\", \"b=10.0.0.2:7071\"]; as a flag "
+    "a=10.0.0.1:7071,b=10.0.0.2:7071";
 constexpr char kEndpointWords[] =
-    "a list of URLs such as [\"http://10.0.0.1:2379\", \"https://10.0.0.2:2379\"]";
+    "a list of URLs such as [\"http://10.0.0.1:2379\", \"https://10.0.0.2:2379\"]; as a flag "
+    "http://10.0.0.1:2379,https://10.0.0.2:2379";
 
 absl::Status Is(const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("is ", what));

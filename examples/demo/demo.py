@@ -1,4 +1,4 @@
-"""Trains a digit classifier with four processes through Shunt, then with one process, and compares."""
+"""Trains a digit classifier with four processes on two nodes through Shunt, then with one process, and compares."""
 
 import argparse
 import os
@@ -25,9 +25,13 @@ def write_digits(directory):
     return len(x)
 
 
-def run(commands):
-    """Runs the commands side by side. If one fails the others are stopped, and so is the demo."""
-    processes = [subprocess.Popen(command) for command in commands]
+def run(commands, sockets=()):
+    """Runs the commands side by side, in equal parts on the daemons of `sockets`. If one fails the others are stopped,
+    and so is the demo."""
+    processes = []
+    for number, command in enumerate(commands):
+        socket = {"SHUNT_SOCKET": sockets[number * len(sockets) // len(commands)]} if sockets else {}
+        processes.append(subprocess.Popen(command, env={**os.environ, **socket}))
     try:
         waiting = list(processes)
         while waiting:
@@ -49,6 +53,7 @@ def run(commands):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--directory", type=Path, required=True)
+    parser.add_argument("--socket", action="append", required=True, help="a daemon's; once for each node")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--epochs", type=int, default=60)
     args = parser.parse_args()
@@ -57,10 +62,12 @@ def main():
 
     images = write_digits(args.directory)
     command = [sys.executable, str(TRAIN), "--data", str(args.directory), "--epochs", str(args.epochs)]
-    print(f"{args.ranks} processes train a perceptron (64-{train.HIDDEN}-10) on {images} handwritten digits; batches of "
+    nodes = min(len(args.socket), args.ranks)
+    print(f"{args.ranks} processes on {nodes} nodes (as many daemons on this machine, TCP between them) train\na perceptron (64-{train.HIDDEN}-10) on {images} handwritten digits; batches of "
           f"{train.BATCH},\ngradients all-reduced through Shunt in {train.BLOCKS + 1} buckets:", flush=True)
     begin = time.perf_counter()
-    run([[*command, "--rank", str(rank), "--world", str(args.ranks)] for rank in range(args.ranks)])
+    run([[*command, "--rank", str(rank), "--world", str(args.ranks)] for rank in range(args.ranks)],
+        args.socket)
     print(f"  done in {time.perf_counter() - begin:.1f} s; the same training in one process ...", flush=True)
     run([command])
 

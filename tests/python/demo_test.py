@@ -25,6 +25,7 @@ class Demo(unittest.TestCase):
         )
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertIn("all ranks hold the same bits: yes", done.stdout)
+        self.assertIn("4 processes on 2 nodes", done.stdout)
         speed = "not a speed-up" in done.stdout
         self.assertEqual(speed, len(os.sched_getaffinity(0)) < 4, done.stdout)
 
