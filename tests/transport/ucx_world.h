@@ -1,5 +1,5 @@
 // Nodes on 127.0.0.1 whose rails are this machine's: shared memory, or what
-// SHUNT_TEST_UCX_TRANSPORTS names ("rc_verbs,ud_verbs" where there is an RDMA device).
+// SHUNT_TEST_UCX_TRANSPORTS names ("rc_v" where there is an RDMA device).
 #pragma once
 
 #include <poll.h>

@@ -52,8 +52,7 @@ void UcxTransport::CutOff(Peer* peer) {
 
 void UcxTransport::Close(uint64_t communicator) {
   engine_.Close(communicator);
-  WaitForLandings(
-      [&](const Landing& landing) { return landing.communicator == communicator; });
+  WaitForLandings([&](const Landing& landing) { return landing.communicator == communicator; });
 }
 
 void UcxTransport::WaitForLandings(const std::function<bool(const Landing&)>& which) {
@@ -71,9 +70,9 @@ void UcxTransport::WaitForLandings(const std::function<bool(const Landing&)>& wh
     const int64_t now_ns = NowNs();
     if (now_ns < cut_ns) continue;
     if (!waited_for->gone()) {
-      Fail(waited_for, absl::DeadlineExceededError(
-                           absl::StrCat("a read of its memory has not ended after ",
-                                        options_.close_wait_ns / 1'000'000, " ms")));
+      Fail(waited_for,
+           absl::DeadlineExceededError(absl::StrCat("a read of its memory has not ended after ",
+                                                    options_.close_wait_ns / 1'000'000, " ms")));
     }
     CutOff(waited_for);
     // Then UCX ends the read. To go on while something may still be written would be worse.
@@ -140,16 +139,16 @@ void UcxTransport::Tick() {
                                                             : "the rail carries nothing")));
       }
     } else if (now_ns_ - peer->came_ns >= limits.lost_after_ns) {
-      Fail(peer, absl::UnavailableError(absl::StrCat(
-                     "silent on the rail for ", (now_ns_ - peer->came_ns) / 1'000'000,
-                     " ms, expected a word every ", limits.heartbeat_ns / 1'000'000)));
+      Fail(peer, absl::UnavailableError(
+                     absl::StrCat("silent on the rail for ", (now_ns_ - peer->came_ns) / 1'000'000,
+                                  " ms, expected a word every ", limits.heartbeat_ns / 1'000'000)));
     } else if (now_ns_ - peer->sent_ns >= limits.heartbeat_ns) {
       SendWord(peer, 0, RailWord::Kind::kTaken);
     }
   }
   const int64_t period_ns = std::max<int64_t>(
-      1'000'000, std::min({limits.heartbeat_ns, limits.lost_after_ns / 4,
-                           limits.connect_timeout_ns / 4}));
+      1'000'000,
+      std::min({limits.heartbeat_ns, limits.lost_after_ns / 4, limits.connect_timeout_ns / 4}));
   next_tick_ns_ = any ? now_ns_ + period_ns : kNeverNs;
 }
 

@@ -89,9 +89,8 @@ void UcxTransport::SayHello(Peer* peer) {
                                              .address = worker_->address()});
   absl::Status status = bootstrap_->Open(meeting, {peer->bootstrap_id});
   if (status.ok()) {
-    status = bootstrap_->SendNote(
-        peer->bootstrap_id, meeting,
-        {reinterpret_cast<const std::byte*>(hello.data()), hello.size()});
+    status = bootstrap_->SendNote(peer->bootstrap_id, meeting,
+                                  {reinterpret_cast<const std::byte*>(hello.data()), hello.size()});
   }
   if (!status.ok()) Fail(peer, status);
 }

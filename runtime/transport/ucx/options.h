@@ -20,16 +20,16 @@ struct UcxOptions {
   TcpOptions bootstrap = {};
   Engine::Options engine = {};
 
-  // UCX's names of the carriers that it may use (UCX_TLS): rc, ud, dc with their variants, or ib;
-  // for tests within one node sm, posix, sysv, cma, self. Others are refused, tcp above all: UCX's
-  // TCP listens on a port, and random bytes that come there end the process.
+  // UCX's names of the carriers that it may use (UCX_TLS): rc or dc with their variants; for
+  // tests within one node sm, posix, sysv, cma, self. Others are refused, tcp above all: UCX's TCP
+  // listens on a port, and random bytes that come there end the process.
   //
   // Within one node UCX tells nothing of failures; TCP does, but what was on its way to a dead peer
   // is then kept until the transport ends.
-  std::string transports = "rc,ud";
+  std::string transports = "rc";
   std::string devices = {};  // UCX_NET_DEVICES, for example "mlx5_0:1"; empty: all
-  // More of UCX's settings, without "UCX_". Those of the environment hold where neither this nor
-  // the transport says otherwise.
+  // More of UCX's settings, as ucp_config_modify names them. Those of the environment hold where
+  // neither this nor the transport says otherwise.
   std::vector<std::pair<std::string, std::string>> settings = {};
 
   int streams = 1;  // to a peer, with an order of their own; the smaller of both sides' numbers
@@ -49,12 +49,12 @@ struct UcxOptions {
 
 struct UcxStatistics {
   Registrations::Counters registrations;
-  uint64_t fetches = 0;              // pieces read out of a peer's staging memory
-  uint64_t fetches_registered = 0;   // of those, into memory of AddMemory that was registered
-  uint64_t fetches_dropped = 0;      // pieces that nobody wanted any more
-  uint64_t messages_refused = 0;     // from the rail, without the name of a peer's connection
+  uint64_t fetches = 0;             // pieces read out of a peer's staging memory
+  uint64_t fetches_registered = 0;  // of those, into memory of AddMemory that was registered
+  uint64_t fetches_dropped = 0;     // pieces that nobody wanted any more
+  uint64_t messages_refused = 0;    // from the rail, without the name of a peer's connection
   uint64_t endpoints_failed = 0;
-  uint64_t staging_bytes = 0;        // registered now, for sending
+  uint64_t staging_bytes = 0;  // registered now, for sending
 };
 
 }  // namespace shunt::transport

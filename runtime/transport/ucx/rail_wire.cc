@@ -70,8 +70,7 @@ absl::StatusOr<RailHello> DecodeRailHello(std::span<const std::byte> bytes) {
   }
   hello.key = GetKey(p + 16);
   const auto address = Get<uint32_t>(p + 32);
-  if (address == 0 || address > kRailAddressBytesMax ||
-      address != bytes.size() - kRailHelloBytes) {
+  if (address == 0 || address > kRailAddressBytesMax || address != bytes.size() - kRailHelloBytes) {
     return Wrong("hello", "address bytes", address,
                  absl::StrCat(bytes.size() - kRailHelloBytes, ", and 1 to ", kRailAddressBytesMax));
   }
@@ -99,9 +98,9 @@ absl::Status DecodeRailHead(std::span<const std::byte> bytes, RailHead* out) {
   out->taken = Get<uint64_t>(p + 24);
   out->stream = Get<uint32_t>(p + 32);
   if (Get<uint32_t>(p + 36) != 0) return Wrong("frame", "bytes 36 to 39", 1, "0");
-  absl::Status status = wire::Decode(
-      std::span<const std::byte, wire::kHeaderBytes>(p + 40, wire::kHeaderBytes), kVersion,
-      &out->header);
+  absl::Status status =
+      wire::Decode(std::span<const std::byte, wire::kHeaderBytes>(p + 40, wire::kHeaderBytes),
+                   kVersion, &out->header);
   // The rail has checksums of its own.
   if (status.ok() && (out->header.flags & wire::kFlagCrc) != 0) {
     return Wrong("frame", "flags", out->header.flags, "none for a CRC");

@@ -16,14 +16,12 @@ absl::Status Registrations::Add(absl::Span<std::byte> memory) {
   const auto after = memories_.lower_bound(memory.data());
   const bool next_overlaps =
       after != memories_.end() && after->first < memory.data() + memory.size();
-  const bool previous_overlaps =
-      after != memories_.begin() &&
-      std::prev(after)->first + std::prev(after)->second > memory.data();
+  const bool previous_overlaps = after != memories_.begin() &&
+                                 std::prev(after)->first + std::prev(after)->second > memory.data();
   if (memory.empty() || next_overlaps || previous_overlaps) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("memory of ", memory.size(), " bytes at ",
-                     reinterpret_cast<uintptr_t>(memory.data()),
-                     ": is empty or overlaps memory that was added before, expected neither"));
+    return absl::AlreadyExistsError(absl::StrCat(
+        "memory of ", memory.size(), " bytes at ", reinterpret_cast<uintptr_t>(memory.data()),
+        ": is empty or overlaps memory that was added before, expected neither"));
   }
   memories_.emplace(memory.data(), memory.size());
   return absl::OkStatus();
@@ -32,16 +30,16 @@ absl::Status Registrations::Add(absl::Span<std::byte> memory) {
 absl::Status Registrations::Remove(const std::byte* begin) {
   const auto memory = memories_.find(const_cast<std::byte*>(begin));
   if (memory == memories_.end()) {
-    return absl::NotFoundError(absl::StrCat(
-        "memory at ", reinterpret_cast<uintptr_t>(begin), ": expected one that was added"));
+    return absl::NotFoundError(absl::StrCat("memory at ", reinterpret_cast<uintptr_t>(begin),
+                                            ": expected one that was added"));
   }
   const auto first = entries_.lower_bound(Key{memory->first, 0});
   auto last = first;
   for (; last != entries_.end() && last->first.first == begin; ++last) {
     if (last->second.users != 0) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("memory of ", memory->second, " bytes at ",
-                       reinterpret_cast<uintptr_t>(begin), ": is being received into"));
+      return absl::FailedPreconditionError(absl::StrCat("memory of ", memory->second, " bytes at ",
+                                                        reinterpret_cast<uintptr_t>(begin),
+                                                        ": is being received into"));
     }
   }
   for (auto each = first; each != last;) Drop(&(each++)->second);
@@ -115,8 +113,7 @@ void Registrations::Drop(Entry* entry) {
   --counters_.entries;
   counters_.bytes -= entry->bytes;
   entries_.erase(
-      Key{entry->memory,
-          static_cast<size_t>(entry->begin - entry->memory) / options_.block_bytes});
+      Key{entry->memory, static_cast<size_t>(entry->begin - entry->memory) / options_.block_bytes});
 }
 
 }  // namespace shunt::transport

@@ -28,16 +28,16 @@ absl::Status CheckOptions(const UcxOptions& options) {
   const size_t largest = std::max<size_t>(
       {engine.limits.eager_bytes, engine.limits.note_bytes_max, engine.piece_bytes});
   if (largest > wire::kPayloadBytesMax || engine.piece_bytes == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "eager, note and piece bytes: ", engine.limits.eager_bytes, ", ",
-        engine.limits.note_bytes_max, " and ", engine.piece_bytes, ", expected at most ",
-        wire::kPayloadBytesMax));
+    return absl::InvalidArgumentError(
+        absl::StrCat("eager, note and piece bytes: ", engine.limits.eager_bytes, ", ",
+                     engine.limits.note_bytes_max, " and ", engine.piece_bytes,
+                     ", expected at most ", wire::kPayloadBytesMax));
   }
   if (engine.limits.eager_slots > UINT16_MAX || engine.limits.headers_waiting_max > UINT16_MAX ||
       engine.limits.headers_waiting_max == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "slots and headers waiting: ", engine.limits.eager_slots, " and ",
-        engine.limits.headers_waiting_max, ", expected at most ", UINT16_MAX));
+    return absl::InvalidArgumentError(
+        absl::StrCat("slots and headers waiting: ", engine.limits.eager_slots, " and ",
+                     engine.limits.headers_waiting_max, ", expected at most ", UINT16_MAX));
   }
   if (options.streams < 1 || options.streams > wire::kStreamsMax) {
     return absl::InvalidArgumentError(

@@ -145,19 +145,19 @@ class UcxTransport : public Transport, private UcxWorker::Owner {
   UniqueFd epoll_, timer_;
   UcxStatistics statistics_;
   bool polling_ = false;
-  int64_t now_ns_ = 0;       // of this Poll
+  int64_t now_ns_ = 0;  // of this Poll
   int64_t next_tick_ns_ = kNeverNs;
   int64_t timer_at_ns_ = kNeverNs;
-  int64_t nap_ns_ = 0;       // how long to wait for UCX when it can't be waited for
+  int64_t nap_ns_ = 0;  // how long to wait for UCX when it can't be waited for
   PeerId next_bootstrap_id_ = 0;
   absl::flat_hash_map<PeerId, std::unique_ptr<Peer>> peers_;
   absl::flat_hash_map<PeerId, Peer*> by_bootstrap_id_;
   absl::flat_hash_map<RailKey, Peer*> by_key_;
-  std::vector<std::unique_ptr<Peer>> buried_;      // removed; UCX still has something of theirs
-  std::vector<std::pair<Peer*, int>> writable_;    // streams that were held up and are not
-  std::vector<std::pair<Peer*, int>> takeable_;    // streams that have frames, or a landed one
+  std::vector<std::unique_ptr<Peer>> buried_;    // removed; UCX still has something of theirs
+  std::vector<std::pair<Peer*, int>> writable_;  // streams that were held up and are not
+  std::vector<std::pair<Peer*, int>> takeable_;  // streams that have frames, or a landed one
   std::vector<Peer*> losing_;
-  std::vector<std::unique_ptr<Post>> posts_;       // all there are
+  std::vector<std::unique_ptr<Post>> posts_;  // all there are
   std::vector<Post*> idle_posts_;
 };
 

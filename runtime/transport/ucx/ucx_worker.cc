@@ -65,10 +65,10 @@ struct UcxWorker::Callbacks {
   static ucs_status_t OnMessage(UcxWorker* self, Kind kind, const void* head, size_t head_bytes,
                                 void* data, size_t bytes, const ucp_am_recv_param_t* param) {
     const bool offered = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
-    const bool kept = self->owner_->OnMessage(
-        kind, {static_cast<const std::byte*>(head), head_bytes},
-        {static_cast<const std::byte*>(data), offered ? 0 : bytes},
-        offered ? static_cast<Offer*>(data) : nullptr, bytes);
+    const bool kept =
+        self->owner_->OnMessage(kind, {static_cast<const std::byte*>(head), head_bytes},
+                                {static_cast<const std::byte*>(data), offered ? 0 : bytes},
+                                offered ? static_cast<Offer*>(data) : nullptr, bytes);
     return offered && kept ? UCS_INPROGRESS : UCS_OK;
   }
   static ucs_status_t OnFrame(void* arg, const void* head, size_t head_bytes, void* data,
@@ -128,7 +128,7 @@ absl::Status UcxWorker::Start(const UcxOptions& options) {
   settings.emplace_back("TLS", options.transports);
   settings.emplace_back("RNDV_SCHEME", "get_zcopy");
   tells_failures_ = AreRdma(options.transports);
-  if (tells_failures_) settings.emplace_back("IB_REG_METHODS", "direct");
+  if (tells_failures_) settings.emplace_back("REG_METHODS", "direct");
   if (!options.devices.empty()) settings.emplace_back("NET_DEVICES", options.devices);
   for (const auto& [name, value] : settings) {
     SHUNT_RETURN_IF_ERROR(FromUcs(ucp_config_modify(config.get(), name.c_str(), value.c_str()),
@@ -150,8 +150,7 @@ absl::Status UcxWorker::Start(const UcxOptions& options) {
   SHUNT_RETURN_IF_ERROR(
       FromUcs(ucp_worker_create(context, &worker_params, &worker), "making a UCX worker"));
   worker_ = worker;
-  SHUNT_RETURN_IF_ERROR(
-      FromUcs(ucp_worker_get_efd(worker, &fd_), "the UCX worker's descriptor"));
+  SHUNT_RETURN_IF_ERROR(FromUcs(ucp_worker_get_efd(worker, &fd_), "the UCX worker's descriptor"));
 
   ucp_address_t* address = nullptr;
   size_t bytes = 0;
@@ -192,8 +191,7 @@ absl::StatusOr<UcxWorker::Endpoint*> UcxWorker::Connect(const std::string& addre
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.address = reinterpret_cast<const ucp_address_t*>(address.data());
-  params.err_mode =
-      tells_failures_ ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
+  params.err_mode = tells_failures_ ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
   params.err_handler.cb = &Callbacks::OnFailed;
   params.err_handler.arg = endpoint.get();
   SHUNT_RETURN_IF_ERROR(
@@ -223,8 +221,7 @@ void UcxWorker::Close(Endpoint* endpoint) {
 absl::StatusOr<UcxWorker::Started> UcxWorker::Send(Endpoint* endpoint, Kind kind,
                                                    std::span<const std::byte> head,
                                                    std::span<const std::byte> payload,
-                                                   const Memory* memory, bool fetch,
-                                                   Call* call) {
+                                                   const Memory* memory, bool fetch, Call* call) {
   call->worker = this;
   ucp_request_param_t param{};
   param.op_attr_mask =
@@ -249,8 +246,8 @@ absl::StatusOr<UcxWorker::Started> UcxWorker::Fetch(Offer* offer, std::span<std:
                                                     const Memory* memory, Call* call) {
   call->worker = this;
   ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                       UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  param.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
   param.cb.recv_am = &Callbacks::OnFetched;
   param.user_data = call;
   param.memory_type = UCS_MEMORY_TYPE_HOST;

@@ -61,8 +61,8 @@ class UcxWorker {
   // OnFailed with `context` when the peer can't be reached any more.
   absl::StatusOr<Endpoint*> Connect(const std::string& address, void* context);
   // At once. No OnFailed follows. What is on its way ends with an error, in Progress; within one
-  // node (tells_failures() is false) UCX can't do that: it may never end, and the endpoint stays until
-  // the worker goes.
+  // node (tells_failures() is false) UCX can't do that: it may never end, and the endpoint stays
+  // until the worker goes.
   void Close(Endpoint* endpoint);
   bool tells_failures() const { return tells_failures_; }
 
@@ -91,7 +91,7 @@ class UcxWorker {
   std::string address_;
   int fd_ = -1;
   bool tells_failures_ = true;
-  int unfinished_ = 0;  // requests of UCX's
+  int unfinished_ = 0;                             // requests of UCX's
   std::vector<std::unique_ptr<Endpoint>> closed_;  // that stay
 };
 
