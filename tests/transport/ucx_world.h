@@ -65,7 +65,7 @@ class UcxWorld : public World {
 };
 
 // Several streams, windows so small that every sender waits for them, and pieces that are fetched
-// however small they are.
+// as soon as they may be.
 class UcxStreamsWorld : public UcxWorld {
  public:
   explicit UcxStreamsWorld(int nodes, const Engine::Options& engine = {})
@@ -73,7 +73,7 @@ class UcxStreamsWorld : public UcxWorld {
                                    .streams = 3,
                                    .frames_waiting_max = 4,
                                    .pieces_in_flight = 2,
-                                   .fetch_bytes_min = 1}) {}
+                                   .fetch_bytes_min = kRailFetchBytesMin}) {}
 };
 
 }  // namespace shunt::transport::testing

@@ -13,8 +13,9 @@
 namespace shunt::transport {
 namespace {
 
-// UD is not among them: UCX 1.13 brings it along to set up connections, but with a connection over
-// it that is closed while it is being set up, UCX ends the process.
+// UD is not among them. UCX brings it along to set up connections; but where it is a lane of its
+// own and an endpoint is closed while it is being set up, UCX 1.13 fails an assertion (its pull
+// request 8175 removed that later).
 constexpr std::string_view kRdma[] = {"rc",      "rc_v", "rc_x", "rc_verbs",
                                       "rc_mlx5", "dc",   "dc_x", "dc_mlx5"};
 constexpr std::string_view kLocal[] = {"sm",  "shm",  "mm",    "posix", "sysv",

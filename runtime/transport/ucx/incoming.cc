@@ -92,9 +92,12 @@ absl::Status UcxTransport::OnFrame(Peer* peer, std::span<const std::byte> bytes,
   }
   Waiting& waiting = lane->ring[head.number % lane->ring.size()];
   if (waiting.here) return Wrong("frame ", head.number, " of stream ", head.stream, " came twice");
-  if (payload_bytes != head.header.payload_bytes || (offer != nullptr && payload_bytes == 0)) {
+  if (payload_bytes != head.header.payload_bytes ||
+      (offer != nullptr && payload_bytes < kRailFetchBytesMin)) {
     return Wrong("frame ", head.number, " of stream ", head.stream, " has a payload of ",
-                 payload_bytes, " bytes, expected ", head.header.payload_bytes);
+                 payload_bytes, " bytes, expected ", head.header.payload_bytes,
+                 offer == nullptr ? "" : " and, as it is to be fetched, at least ",
+                 offer == nullptr ? "" : absl::StrCat(kRailFetchBytesMin));
   }
   const auto stream = static_cast<int>(head.stream);
   if (offer == nullptr && polling_ && peer->state == Peer::State::kUp &&

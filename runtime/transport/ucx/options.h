@@ -38,7 +38,7 @@ struct UcxOptions {
   // Pieces of a stream that may wait for the peer to fetch them. Each has piece_bytes of staging
   // memory, once the first large message is sent.
   int pieces_in_flight = 4;
-  size_t fetch_bytes_min = 16 << 10;  // smaller pieces are sent, not fetched
+  size_t fetch_bytes_min = 16 << 10;  // smaller pieces are sent, not fetched; at least 1024
 
   // Of receive buffers (UcxTransport::AddMemory).
   Registrations::Options registrations = {};

@@ -48,6 +48,10 @@ std::string Encode(const RailHello& hello);
 // INVALID_ARGUMENT names the field; never shows the key.
 absl::StatusOr<RailHello> DecodeRailHello(std::span<const std::byte> bytes);
 
+// The least payload that may be offered for fetching. UCX reads no less than a few dozen bytes; it
+// would turn to a protocol in which the sender writes.
+inline constexpr size_t kRailFetchBytesMin = 1024;
+
 inline constexpr size_t kRailHeadBytes = 40 + wire::kHeaderBytes;
 
 struct RailHead {

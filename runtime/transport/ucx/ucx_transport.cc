@@ -48,10 +48,10 @@ absl::Status CheckOptions(const UcxOptions& options) {
         absl::StrCat("frames that may wait: ", options.frames_waiting_max, ", expected ",
                      kRailFramesMin, " to ", kRailFramesMax));
   }
-  if (options.pieces_in_flight < 1 || options.fetch_bytes_min < 1) {
+  if (options.pieces_in_flight < 1 || options.fetch_bytes_min < kRailFetchBytesMin) {
     return absl::InvalidArgumentError(
         absl::StrCat("pieces in flight and fetch bytes: ", options.pieces_in_flight, " and ",
-                     options.fetch_bytes_min, ", expected 1 or more"));
+                     options.fetch_bytes_min, ", expected at least 1 and ", kRailFetchBytesMin));
   }
   return absl::OkStatus();
 }

@@ -53,8 +53,9 @@ class UcxTransport : public Transport, private UcxWorker::Owner {
   void RemovePeer(PeerId id);
 
   // Receives into this memory use registrations that last (Registrations has the codes); those into
-  // other memory register it for each piece. It must stay mapped, the same pages at the same
-  // place, until RemoveMemory.
+  // other memory register the piece, for as long as it lands. It must stay mapped, the same pages
+  // at the same place, until RemoveMemory. A peer whose UCX was tampered with can make ours hand
+  // out the right to write to what is registered: the piece, or here a whole block.
   absl::Status AddMemory(absl::Span<std::byte> memory) { return registrations_->Add(memory); }
   absl::Status RemoveMemory(const std::byte* begin) { return registrations_->Remove(begin); }
 

@@ -124,9 +124,11 @@ absl::Status UcxWorker::Start(const UcxOptions& options) {
                                                                             &ucp_config_release);
   std::vector<std::pair<std::string, std::string>> settings = options.settings;
   // After the caller's: these are what the rest of the transport relies on. Reads by the receiver
-  // only; and no hooks into this process's mmap and munmap, which a cache of UCX's would need.
+  // only. No hooks into this process's mmap and munmap, which a cache of UCX's would need. No
+  // keepalive of UCX's (we have heartbeats): it would bring a UD lane.
   settings.emplace_back("TLS", options.transports);
   settings.emplace_back("RNDV_SCHEME", "get_zcopy");
+  settings.emplace_back("KEEPALIVE_INTERVAL", "inf");
   tells_failures_ = AreRdma(options.transports);
   if (tells_failures_) settings.emplace_back("REG_METHODS", "direct");
   if (!options.devices.empty()) settings.emplace_back("NET_DEVICES", options.devices);
