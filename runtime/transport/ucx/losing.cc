@@ -40,7 +40,10 @@ void UcxTransport::ServeLosses() {
 
 void UcxTransport::CutOff(Peer* peer) {
   by_key_.erase(peer->key_in);
-  if (by_bootstrap_id_.erase(peer->bootstrap_id) != 0) bootstrap_->RemovePeer(peer->bootstrap_id);
+  if (by_bootstrap_id_.erase(peer->bootstrap_id) != 0) {
+    if (peer->meeting != 0) bootstrap_->Close(peer->meeting);
+    bootstrap_->RemovePeer(peer->bootstrap_id);
+  }
   for (const auto& lane : peer->lanes) {
     for (Waiting& waiting : lane->ring) {
       if (waiting.offer != nullptr) worker_->Drop(waiting.offer);

@@ -13,19 +13,6 @@
 namespace shunt::transport {
 namespace {
 
-// Both sides must open the same communicator over TCP for their hellos: a number made of the two
-// nodes' names and incarnations (FNV-1a).
-uint64_t MeetingOf(const std::string& name, uint64_t incarnation, const TcpPeer& other) {
-  std::string text[2] = {absl::StrCat(name, " ", incarnation),
-                         absl::StrCat(other.name, " ", other.incarnation)};
-  if (text[1] < text[0]) std::swap(text[0], text[1]);
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : absl::StrCat(text[0], " ", text[1])) {
-    hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-  }
-  return hash;
-}
-
 absl::Status MakeKey(RailKey* key) {
   const ssize_t got = ::getrandom(key->data(), sizeof(*key), 0);
   return got == sizeof(*key) ? absl::OkStatus() : ErrnoStatus(errno, "making a random key");
@@ -81,15 +68,15 @@ void UcxTransport::PollBootstrap() {
 }
 
 void UcxTransport::SayHello(Peer* peer) {
-  const uint64_t meeting =
-      MeetingOf(options_.bootstrap.name, options_.bootstrap.incarnation, peer->info);
+  peer->meeting = RailMeeting(options_.bootstrap.name, options_.bootstrap.incarnation,
+                              peer->info.name, peer->info.incarnation);
   const std::string hello = Encode(RailHello{.streams = options_.streams,
                                              .frames_waiting_max = options_.frames_waiting_max,
                                              .key = peer->key_in,
                                              .address = worker_->address()});
-  absl::Status status = bootstrap_->Open(meeting, {peer->bootstrap_id});
+  absl::Status status = bootstrap_->Open(peer->meeting, {peer->bootstrap_id});
   if (status.ok()) {
-    status = bootstrap_->SendNote(peer->bootstrap_id, meeting,
+    status = bootstrap_->SendNote(peer->bootstrap_id, peer->meeting,
                                   {reinterpret_cast<const std::byte*>(hello.data()), hello.size()});
   }
   if (!status.ok()) Fail(peer, status);

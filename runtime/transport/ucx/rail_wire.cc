@@ -1,6 +1,7 @@
 #include "runtime/transport/ucx/rail_wire.h"
 
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/transport/wire/bytes.h"
@@ -30,6 +31,18 @@ RailKey GetKey(const std::byte* at) {
 }
 
 }  // namespace
+
+uint64_t RailMeeting(const std::string& name, uint64_t incarnation, const std::string& other_name,
+                     uint64_t other_incarnation) {
+  std::string text[2] = {absl::StrCat(name, " ", incarnation),
+                         absl::StrCat(other_name, " ", other_incarnation)};
+  if (text[1] < text[0]) std::swap(text[0], text[1]);
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char c : absl::StrCat(text[0], " ", text[1])) {
+    hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+  }
+  return hash;
+}
 
 std::string Encode(const RailHello& hello) {
   std::string text(kRailHelloBytes + hello.address.size(), '\0');

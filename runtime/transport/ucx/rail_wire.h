@@ -34,6 +34,11 @@ namespace shunt::transport {
 // Random, told to one peer over the authenticated connection: who shows it is that peer.
 using RailKey = std::array<uint64_t, 2>;
 
+// The communicator over TCP in which two nodes say hello: both sides compute the same number, from
+// the names and incarnations of both.
+uint64_t RailMeeting(const std::string& name, uint64_t incarnation, const std::string& other_name,
+                     uint64_t other_incarnation);
+
 inline constexpr size_t kRailHelloBytes = 40;
 inline constexpr size_t kRailAddressBytesMax = 32 << 10;
 inline constexpr uint32_t kRailFramesMin = 2, kRailFramesMax = 4096;

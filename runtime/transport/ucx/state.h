@@ -66,6 +66,7 @@ struct UcxTransport::Peer {
   State state = State::kMeeting;
   PeerState* engine = nullptr;
   PeerId bootstrap_id = 0;
+  uint64_t meeting = 0;  // the communicator over TCP; 0: not open
   RailKey key_in{}, key_out{};
   UcxWorker::Endpoint* endpoint = nullptr;
   std::vector<std::unique_ptr<Lane>> lanes;
