@@ -47,8 +47,8 @@ class Liar : public UcxWorker::Owner {
     for (size_t i = tcp_->Poll(absl::MakeSpan(batch)); i > 0; --i) {
       if (batch[i - 1].event != Event::kNote) continue;
       const std::string& text = batch[i - 1].text;
-      const auto hello = DecodeRailHello(
-          {reinterpret_cast<const std::byte*>(text.data()), text.size()});
+      const auto hello =
+          DecodeRailHello({reinterpret_cast<const std::byte*>(text.data()), text.size()});
       SHUNT_CHECK(hello.ok());
       key = hello->key;
       endpoint_ = *worker_->Connect(hello->address, nullptr);
@@ -94,8 +94,7 @@ class Liar : public UcxWorker::Owner {
   bool OnMessage(UcxWorker::Kind, std::span<const std::byte> bytes, std::span<const std::byte>,
                  UcxWorker::Offer*, size_t) override {
     RailWord word;
-    probed_ = probed_ ||
-              (DecodeRailWord(bytes, &word).ok() && word.kind == RailWord::Kind::kProbe);
+    probed_ = probed_ || (DecodeRailWord(bytes, &word).ok() && word.kind == RailWord::Kind::kProbe);
     return false;
   }
   void OnSent(UcxWorker::Call*, const absl::Status&) override {}
@@ -212,8 +211,7 @@ TEST_CASE("what breaks the rail's rules loses the peer, with words") {
        }},
       {"says it took 99 frames",
        [](Liar* liar) { liar->Send(RailWord{.key = liar->key, .taken = 99}); }},
-      {"has a payload of 7 bytes, expected 0",
-       [](Liar* liar) { liar->Send(liar->Frame(0), 7); }},
+      {"has a payload of 7 bytes, expected 0", [](Liar* liar) { liar->Send(liar->Frame(0), 7); }},
       {"to be fetched, at least 1024",
        [](Liar* liar) {
          RailHead head = liar->Frame(0, Type::kNote);
@@ -283,7 +281,8 @@ TEST_CASE("nothing listens but the meeting's own socket, and UCX's TCP is refuse
     while (const dirent* entry = ::readdir(fds)) {
       int listens = 0;
       socklen_t bytes = sizeof(listens);
-      if (::getsockopt(std::atoi(entry->d_name), SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) == 0) {
+      if (::getsockopt(std::atoi(entry->d_name), SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) ==
+          0) {
         count += listens;
       }
     }

@@ -66,9 +66,8 @@ TEST_CASE("memory that nobody added is not registered") {
 
 TEST_CASE("the block that was used longest ago goes, and none that is in use") {
   Card card;
-  Registrations cache(
-      {.bytes_max = 300, .entries_max = 8, .block_bytes = 100, .overlap_bytes = 50},
-      card.Hooks());
+  Registrations cache({.bytes_max = 300, .entries_max = 8, .block_bytes = 100, .overlap_bytes = 50},
+                      card.Hooks());
   std::vector<std::byte> memory(1000);
   REQUIRE(cache.Add(absl::MakeSpan(memory)).ok());
   const auto use = [&](size_t block) { return cache.Acquire(memory.data() + block * 100, 10); };
