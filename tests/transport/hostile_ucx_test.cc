@@ -323,6 +323,25 @@ TEST_CASE("receives into memory that was added use its registration") {
   CHECK(world.ucx(1).statistics().registrations.bytes == 0);
 }
 
+TEST_CASE("whenever a receiver closes, nothing lands in its buffer afterwards") {
+  UcxWorld world(2);
+  const Buffer data = Pattern(2 << 20, 1);
+  const Buffer mark(data.size(), std::byte{7});
+  Buffer got(data.size());
+  for (uint64_t communicator = 1; communicator <= 40; ++communicator) {
+    world.OpenAll(communicator);
+    world.at(1).PostRecv(To(0, 0, communicator), absl::MakeSpan(got), communicator);
+    world.at(0).PostSend(To(1, 0, communicator), data, communicator);
+    const uint64_t polls = communicator % 20;
+    world.UntilSome([&, polled = uint64_t{0}]() mutable { return ++polled > polls; });
+    world.at(1).Close(communicator);
+    std::copy(mark.begin(), mark.end(), got.begin());
+    world.at(0).Close(communicator);
+    world.Settle();
+    REQUIRE(std::equal(got.begin(), got.end(), mark.begin()));
+  }
+}
+
 TEST_CASE("a removed peer's number and name can be used again") {
   UcxWorld world(2);
   world.OpenAll(1);
