@@ -1,20 +1,24 @@
-// shunt-transport-perf: TcpTransport alone, between two processes: 1 MiB messages one way, and
+// shunt-transport-perf: a transport alone, between two processes: 1 MiB messages one way, and
 // 8-byte ping-pong. Sleeps between polls, as a daemon does; with SPIN in the environment it does
 // not.
 //
-//   shunt-transport-perf b ADDRESS PORT [STREAMS [MESSAGES [BYTES]]]   listens there
-//   shunt-transport-perf a ADDRESS PORT [STREAMS [MESSAGES [BYTES]]]   connects, prints the results
+//   shunt-transport-perf b ADDRESS PORT [STREAMS [MESSAGES [BYTES [UCX]]]]   listens there
+//   shunt-transport-perf a ADDRESS PORT [STREAMS [MESSAGES [BYTES [UCX]]]]   connects, prints
 //
-// Both take the same numbers.
+// Both take the same numbers. UCX: its transports, for example rc; without it the transport is TCP.
 #include <poll.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "runtime/core/clock.h"
 #include "runtime/transport/tcp/tcp_transport.h"
+#ifdef SHUNT_PERF_UCX
+#include "runtime/transport/ucx/ucx_transport.h"
+#endif
 
 namespace {
 
@@ -31,7 +35,7 @@ constexpr uint32_t kWindow = 16;  // messages posted at a time
 
 class End {
  public:
-  End(TcpTransport* transport, bool spin) : transport_(transport), spin_(spin) {}
+  End(Transport* transport, bool spin) : transport_(transport), spin_(spin) {}
 
   // Polls until so many messages have ended since the start.
   void Wait(uint64_t sent, uint64_t received) {
@@ -56,7 +60,7 @@ class End {
   uint64_t received() const { return received_; }
 
  private:
-  TcpTransport* transport_;
+  Transport* transport_;
   bool spin_;
   uint64_t sent_ = 0, received_ = 0;
 };
@@ -79,7 +83,7 @@ TcpPeer Other(const std::string& name, const std::string& address, uint16_t port
   return peer;
 }
 
-void PingPong(TcpTransport* t, End* end, bool first) {
+void PingPong(Transport* t, End* end, bool first) {
   std::byte out[8]{}, in[8]{};
   const uint64_t sent = end->sent(), received = end->received();
   const int64_t start = NowNs();
@@ -96,7 +100,7 @@ void PingPong(TcpTransport* t, End* end, bool first) {
   }
 }
 
-void OneWay(TcpTransport* t, End* end, bool sender, uint32_t messages, size_t bytes) {
+void OneWay(Transport* t, End* end, bool sender, uint32_t messages, size_t bytes) {
   std::vector<std::vector<std::byte>> buffers(kWindow, std::vector<std::byte>(bytes));
   const uint64_t sent = end->sent(), received = end->received();
   const int64_t start = NowNs();
@@ -133,11 +137,37 @@ void OneWay(TcpTransport* t, End* end, bool sender, uint32_t messages, size_t by
   }
 }
 
+// With its only peer.
+std::unique_ptr<Transport> Make(const TcpOptions& options, const TcpPeer& peer,
+                                const char* ucx_transports) {
+  const auto check = [](const absl::Status& status) {
+    if (!status.ok()) Die(std::string(status.message()));
+  };
+  if (ucx_transports == nullptr) {
+    auto made = TcpTransport::Create(options);
+    check(made.status());
+    check((*made)->AddPeer(peer));
+    return std::move(*made);
+  }
+#ifdef SHUNT_PERF_UCX
+  UcxOptions ucx;
+  ucx.bootstrap = options;
+  ucx.streams = options.streams;
+  ucx.transports = ucx_transports;
+  auto made = UcxTransport::Create(ucx);
+  check(made.status());
+  check((*made)->AddPeer(peer));
+  return std::move(*made);
+#else
+  Die("built without UCX");
+#endif
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 4 || (std::string(argv[1]) != "a" && std::string(argv[1]) != "b")) {
-    Die("usage: shunt-transport-perf a|b ADDRESS PORT [STREAMS [MESSAGES [BYTES]]]");
+    Die("usage: shunt-transport-perf a|b ADDRESS PORT [STREAMS [MESSAGES [BYTES [UCX]]]]");
   }
   const bool first = std::string(argv[1]) == "a";
   const auto port = static_cast<uint16_t>(std::atoi(argv[3]));
@@ -154,12 +184,10 @@ int main(int argc, char** argv) {
     options.listen_address = argv[2];
     options.listen_port = port;
   }
-  auto made = TcpTransport::Create(options);
-  if (!made.ok()) Die(std::string(made.status().message()));
-  TcpTransport* t = made->get();
-  absl::Status status = t->AddPeer(Other(first ? "b" : "a", argv[2], port));
-  if (status.ok()) status = t->Open(1, {1});
-  if (!status.ok()) Die(std::string(status.message()));
+  const std::unique_ptr<Transport> made =
+      Make(options, Other(first ? "b" : "a", argv[2], port), argc > 7 ? argv[7] : nullptr);
+  Transport* t = made.get();
+  if (absl::Status status = t->Open(1, {1}); !status.ok()) Die(std::string(status.message()));
   End end(t, std::getenv("SPIN") != nullptr);
   PingPong(t, &end, first);
   OneWay(t, &end, first, messages, bytes);
