@@ -15,6 +15,7 @@
 #include "daemon/cluster/address.h"
 #include "daemon/cluster/cluster.h"
 #include "daemon/communicator_table.h"
+#include "daemon/data_transport.h"
 #include "daemon/event_loop.h"
 #include "daemon/grpc_server.h"
 #include "daemon/lease_server.h"
@@ -204,17 +205,21 @@ class DaemonImpl : public Daemon {
   absl::Status JoinCluster() {
     const cluster::ClusterConfig& config = config_.cluster;
     const uint64_t incarnation = RandomNumber();
-    NodeEngine::Options engine;
-    engine.tcp.cluster = config.name;
-    engine.tcp.name = cluster::NodeName(config);
+    transport::TcpOptions tcp;
+    tcp.cluster = config.name;
+    tcp.name = cluster::NodeName(config);
     SHUNT_ASSIGN_OR_RETURN(
         cluster::Address data,
         cluster::ParseAddress(config.data_listen.empty() ? config.listen : config.data_listen,
                               /*port_zero=*/true));
     if (config.data_listen.empty()) data.port = 0;
-    engine.tcp.incarnation = incarnation;
-    engine.tcp.listen_address = data.host;
-    engine.tcp.listen_port = data.port;
+    tcp.incarnation = incarnation;
+    tcp.listen_address = data.host;
+    tcp.listen_port = data.port;
+    NodeEngine::Options engine;
+    engine.node = tcp.name;
+    engine.incarnation = incarnation;
+    SHUNT_ASSIGN_OR_RETURN(engine.transport, MakeDataTransport(config, tcp));
     engine.lost = [this](const NodeKey& node, const std::string& why) {
       loop_->Post([this, node, why] {
         if (cluster_ != nullptr) cluster_->DataLost(node.name, node.incarnation, why);

@@ -142,11 +142,15 @@ class LocalTable final : public exchange::PairTable {
 }  // namespace
 
 NodeEngine::NodeEngine(Options options)
-    : options_(std::move(options)), incarnation_(options_.tcp.incarnation), pool_(kPoolBytes) {}
+    : node_(std::move(options.node)),
+      spin_ns_(options.spin_ns),
+      lost_(std::move(options.lost)),
+      transport_(std::move(options.transport)),
+      incarnation_(options.incarnation),
+      pool_(kPoolBytes) {}
 
 absl::StatusOr<std::unique_ptr<NodeEngine>> NodeEngine::Start(Options options) {
   std::unique_ptr<NodeEngine> engine(new NodeEngine(std::move(options)));
-  SHUNT_ASSIGN_OR_RETURN(engine->transport_, transport::TcpTransport::Create(engine->options_.tcp));
   engine->port_ = engine->transport_->port();
   engine->wake_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   engine->epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
@@ -245,7 +249,7 @@ void NodeEngine::Run() {
       }
       const int64_t now = NowNs();
       if (idle_since == 0) idle_since = now;
-      if (!running_.empty() && now - idle_since < options_.spin_ns) {
+      if (!running_.empty() && now - idle_since < spin_ns_) {
         timeout_ms = 0;
       } else if (!overdue_.empty()) {
         timeout_ms =
@@ -543,7 +547,7 @@ void NodeEngine::Settle(uint64_t number) {
 
 void NodeEngine::BeginProbe(transport::PeerId peer) {
   const NodeKey& other = peers_[peer]->node;
-  const std::string& self = options_.tcp.name;
+  const std::string& self = node_;
   const bool asks = self < other.name;
   // The same on both sides, and of these two incarnations alone.
   const std::string& low = asks ? self : other.name;
@@ -657,7 +661,7 @@ void NodeEngine::OnCompletion(const transport::Completion& c) {
                   absl::StrCat("node ", node.name, " is lost (", c.text, ")")},
                  true);
       }
-      if (unexpected && options_.lost) options_.lost(node, c.text);
+      if (unexpected && lost_) lost_(node, c.text);
       return;
     }
   }

@@ -24,7 +24,7 @@
 #include "runtime/exchange/link_estimate.h"
 #include "runtime/exchange/link_probe.h"
 #include "runtime/exchange/notes.h"
-#include "runtime/transport/tcp/tcp_transport.h"
+#include "runtime/transport/peer_transport.h"
 
 namespace shunt::daemon {
 
@@ -48,7 +48,9 @@ struct NodeFailure {
 class NodeEngine {
  public:
   struct Options {
-    transport::TcpOptions tcp;
+    std::string node;  // this one's name
+    uint64_t incarnation = 0;
+    std::unique_ptr<transport::PeerTransport> transport;
     int64_t spin_ns = 20'000;
     // The data connection to a node that was met is lost; Forget and Meet make another.
     std::function<void(const NodeKey& node, const std::string& why)> lost;
@@ -152,8 +154,10 @@ class NodeEngine {
   void Publish(const SpanState& span);
   transport::PeerId PeerIdOf(const NodeKey& node);
 
-  const Options options_;
-  std::unique_ptr<transport::TcpTransport> transport_;
+  const std::string node_;
+  const int64_t spin_ns_;
+  const std::function<void(const NodeKey&, const std::string&)> lost_;
+  const std::unique_ptr<transport::PeerTransport> transport_;
   uint16_t port_ = 0;
   UniqueFd epoll_;
   UniqueFd wake_;

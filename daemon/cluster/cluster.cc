@@ -50,6 +50,7 @@ class ClusterImpl : public Cluster, private PeerHandler {
     self_.cluster = config.name;
     self_.name = NodeName(config);
     self_.address = AdvertisedAddress(config, server_->port());
+    self_.data_transport = std::string(Name(options_.config.transport));
     self_.incarnation = options_.incarnation != 0 ? options_.incarnation : RandomId();
     self_.version = options_.version;
     self_.protocol_min = options_.protocol_min;

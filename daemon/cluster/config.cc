@@ -128,6 +128,17 @@ absl::Status SetEndpoints(ClusterConfig* config, const ClusterValue& value) {
   return absl::OkStatus();
 }
 
+absl::Status SetTransport(ClusterConfig* config, const ClusterValue& value) {
+  const auto* text = std::get_if<std::string>(&value);
+  for (const DataTransport transport : {DataTransport::kTcp, DataTransport::kRdma}) {
+    if (text != nullptr && *text == Name(transport)) {
+      config->transport = transport;
+      return absl::OkStatus();
+    }
+  }
+  return Wrong(value);
+}
+
 absl::Status SetMembership(ClusterConfig* config, const ClusterValue& value) {
   const auto* text = std::get_if<std::string>(&value);
   for (MembershipKind kind :
@@ -184,6 +195,12 @@ const ClusterKey kClusterKeys[kClusterKeyCount] = {
     {"cluster.data_listen", kAddressWords,
      "where the daemon listens for payload; default: the host of `listen`, any port",
      SetAddress<&ClusterConfig::data_listen, true>},
+    {"cluster.transport", "\"tcp\" or \"rdma\"",
+     "what carries payload; the same on all nodes, which meet over TCP in any case", SetTransport},
+    {"cluster.rdma_devices", "text", "rdma: devices as UCX names them, \"mlx5_0:1\"; default: all",
+     SetText<&ClusterConfig::rdma_devices>},
+    {"cluster.rdma_transports", "text", "rdma: UCX's carriers, of rc and dc",
+     SetText<&ClusterConfig::rdma_transports>},
     {"cluster.membership", "\"static\", \"dns\" or \"etcd\"", "how the other nodes are found",
      SetMembership},
     {"cluster.members", kMemberWords, "static: the nodes, with or without this one", SetMembers},
@@ -204,6 +221,10 @@ const ClusterKey kClusterKeys[kClusterKeyCount] = {
     {"cluster.tls_ca", "a path", "the authority of all nodes' certificates, a PEM file",
      SetText<&ClusterConfig::tls_ca>},
 };
+
+std::string_view Name(DataTransport transport) {
+  return transport == DataTransport::kRdma ? "rdma" : "tcp";
+}
 
 std::string_view Name(MembershipKind kind) {
   switch (kind) {

@@ -18,12 +18,20 @@ enum class MembershipKind { kStatic, kDns, kEtcd };
 // "static", "dns", "etcd".
 std::string_view Name(MembershipKind kind);
 
+// What carries payload between nodes.
+enum class DataTransport { kTcp, kRdma };
+// "tcp", "rdma".
+std::string_view Name(DataTransport transport);
+
 struct ClusterConfig {
   std::string name = "shunt";  // daemons of another cluster are refused
   std::string node;            // "": the host's name
   std::string listen;          // control plane, HOST:PORT; "": no cluster
   std::string advertise;       // where the others reach it; "": as `listen`
   std::string data_listen;     // payload, HOST:PORT; "": the host of `listen`, any port
+  DataTransport transport = DataTransport::kTcp;
+  std::string rdma_devices;            // as UCX names them, "mlx5_0:1"; "": all
+  std::string rdma_transports = "rc";  // UCX's carriers
   MembershipKind membership = MembershipKind::kStatic;
   std::vector<std::string> members;  // static: "NAME=HOST:PORT"
   std::string dns_name;
@@ -53,7 +61,7 @@ struct ClusterKey {
   // INVALID_ARGUMENT, saying what was seen, if the value isn't as `expected`.
   absl::Status (*set)(ClusterConfig* config, const ClusterValue& value);
 };
-inline constexpr size_t kClusterKeyCount = 16;
+inline constexpr size_t kClusterKeyCount = 19;
 extern const ClusterKey kClusterKeys[kClusterKeyCount];
 
 // What no key can check alone; OK if there is no cluster. Words begin with the key at fault.

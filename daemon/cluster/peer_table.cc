@@ -43,6 +43,7 @@ v1::PeerIdentity Identity(const SelfInfo& self) {
   identity.set_cluster(self.cluster);
   identity.set_node(self.name);
   identity.set_incarnation(self.incarnation);
+  identity.set_data_transport(self.data_transport);
   identity.set_version(self.version);
   identity.set_protocol_min(self.protocol_min);
   identity.set_protocol_max(self.protocol_max);
@@ -187,6 +188,12 @@ absl::Status PeerTable::CheckProtocol(const v1::PeerIdentity& identity,
         identity.protocol_min(), " to ", identity.protocol_max(),
         " of the protocol between daemons; node '", self_->name, "' is shuntd ", self_->version,
         " and speaks ", self_->protocol_min, " to ", self_->protocol_max));
+  }
+  if (identity.data_transport() != self_->data_transport) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        who, " moves payload over \"", identity.data_transport().substr(0, kTextBytesMax),
+        "\", node '", self_->name, "' over \"", self_->data_transport,
+        "\"; expected one cluster.transport on all nodes"));
   }
   return absl::OkStatus();
 }

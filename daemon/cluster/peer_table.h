@@ -46,6 +46,7 @@ struct SelfInfo {
   uint32_t protocol_min = 1;
   uint32_t protocol_max = 1;
   std::vector<std::string> data_addresses;
+  std::string data_transport = "tcp";
 };
 v1::PeerIdentity Identity(const SelfInfo& self);
 

@@ -456,7 +456,9 @@ TEST_CASE("joins that make no sense are refused with the value and what is expec
   REQUIRE_NOTHROW(ExpectCode(Join(s, "x", 2, 2, 1s), SHUNT_INVALID_ARGUMENT, {"rank 2"}));
   REQUIRE_NOTHROW(ExpectCode(Join(s, "x", 0, 0, 1s), SHUNT_INVALID_ARGUMENT, {"world size 0"}));
   REQUIRE_NOTHROW(ExpectCode(Join(s, "x", 0, 1000000, 1s), SHUNT_INVALID_ARGUMENT,
-                             {"world size 1000000", "128"}));
+                             {"world size 1000000", "32767"}));
+  REQUIRE_NOTHROW(ExpectCode(Join(s, "x", 0, 129, 1s), SHUNT_INVALID_ARGUMENT,
+                             {"world size 129", "1 to 128 ranks on one node"}));
   REQUIRE_NOTHROW(ExpectCode(Join(s, "", 0, 1, 1s), SHUNT_INVALID_ARGUMENT, {"name"}));
   REQUIRE_NOTHROW(ExpectCode(Join(s, std::string(200, 'n').c_str(), 0, 1, 1s),
                              SHUNT_INVALID_ARGUMENT, {"200"}));

@@ -28,6 +28,10 @@ def free_ports(count):
     return ports
 
 
+# UCX's carriers, if payload is to go over the RDMA rail.
+RDMA_TRANSPORTS = os.environ.get("SHUNT_TEST_RDMA_TRANSPORTS", "")
+
+
 class Node:
     def __init__(self, directory, name, ports):
         self.name = name
@@ -40,6 +44,8 @@ class Node:
                 f'socket = "{self.socket}"\n[cluster]\nname = "test"\nnode = "{name}"\n'
                 f'listen = "127.0.0.1:{ports[name]}"\nmembership = "static"\nmembers = [{members}]\n'
             )
+            if RDMA_TRANSPORTS:
+                file.write(f'transport = "rdma"\nrdma_transports = "{RDMA_TRANSPORTS}"\n')
         with open(self.log_path, "w") as log:
             self.process = subprocess.Popen([os.environ["SHUNTD"], "--config", config], stderr=log)
 

@@ -20,28 +20,23 @@
 #include "absl/status/statusor.h"
 #include "runtime/core/fd.h"
 #include "runtime/transport/engine/engine.h"
+#include "runtime/transport/peer_transport.h"
 #include "runtime/transport/tcp/frames.h"
 #include "runtime/transport/tcp/options.h"
-#include "runtime/transport/transport.h"
 
 namespace shunt::transport {
 
-class TcpTransport : public Transport {
+class TcpTransport : public PeerTransport {
  public:
   // Listens. INVALID_ARGUMENT for options that can't be; ALREADY_EXISTS if the port is taken.
   static absl::StatusOr<std::unique_ptr<TcpTransport>> Create(const TcpOptions& options);
   ~TcpTransport() override;
 
-  uint16_t port() const { return port_; }
+  uint16_t port() const override { return port_; }
 
-  // Says hello as another incarnation of this node from now on. All peers must have been removed.
-  void Renew(uint64_t incarnation) { options_.incarnation = incarnation; }
-
-  // Never blocks; its outcome is kPeerUp or kPeerLost. ALREADY_EXISTS if the id is used, or a peer
-  // of that name is not lost yet.
-  absl::Status AddPeer(const TcpPeer& peer);
-  // Closes its connections; its operations end, with kPeerLost last. The id may be used again.
-  void RemovePeer(PeerId id);
+  void Renew(uint64_t incarnation) override { options_.incarnation = incarnation; }
+  absl::Status AddPeer(const TcpPeer& peer) override;
+  void RemovePeer(PeerId id) override;
 
   absl::Status Open(uint64_t communicator, absl::Span<const PeerId> peers) override {
     return engine_.Open(communicator, peers);

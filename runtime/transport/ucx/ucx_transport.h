@@ -31,26 +31,27 @@
 #include "runtime/core/clock.h"
 #include "runtime/core/fd.h"
 #include "runtime/transport/engine/engine.h"
+#include "runtime/transport/peer_transport.h"
 #include "runtime/transport/tcp/tcp_transport.h"
-#include "runtime/transport/transport.h"
 #include "runtime/transport/ucx/options.h"
 #include "runtime/transport/ucx/rail_wire.h"
 #include "runtime/transport/ucx/ucx_worker.h"
 
 namespace shunt::transport {
 
-class UcxTransport : public Transport, private UcxWorker::Owner {
+class UcxTransport : public PeerTransport, private UcxWorker::Owner {
  public:
   // Listens for peers' TCP connections. INVALID_ARGUMENT for options that can't be, NOT_FOUND if
   // there is no RDMA device and the transports need one, ALREADY_EXISTS if the port is taken.
   static absl::StatusOr<std::unique_ptr<UcxTransport>> Create(const UcxOptions& options);
   ~UcxTransport() override;
 
-  uint16_t port() const { return bootstrap_->port(); }
+  uint16_t port() const override { return bootstrap_->port(); }
+  void Renew(uint64_t incarnation) override { bootstrap_->Renew(incarnation); }
 
   // As in TcpTransport. kPeerUp comes when the rail has carried a word each way.
-  absl::Status AddPeer(const TcpPeer& peer);
-  void RemovePeer(PeerId id);
+  absl::Status AddPeer(const TcpPeer& peer) override;
+  void RemovePeer(PeerId id) override;
 
   // Receives into this memory use registrations that last (Registrations has the codes); those into
   // other memory register the piece, for as long as it lands. It must stay mapped, the same pages
