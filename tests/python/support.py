@@ -22,6 +22,10 @@ PATIENCE = 30.0
 os.environ["SHUNT_LIBRARY"] = str(LIBRARY)
 sys.path.insert(0, str(PACKAGE))
 
+if without := os.environ.get("SHUNT_NO_PYTHON"):
+    print(f"skipped: {without} cannot be loaded into a plain Python")
+    sys.exit(77)
+
 # A sanitizer's runtime, which this interpreter was started with: other interpreters need it too, other programs have
 # their own.
 SANITIZER = os.environ.pop("LD_PRELOAD", None)
