@@ -21,7 +21,7 @@ namespace shunt::daemon {
 namespace {
 
 constexpr size_t kPoolBytes = 256 << 20;
-constexpr uint32_t kWindow = 16;  // slices at a time: enough for the deepest trees
+constexpr uint32_t kWindow = 4;  // slices at a time
 constexpr transport::PeerId kSelf = ~0u;
 // A communicator's numbers change that often at most.
 constexpr int64_t kProposeNs = 1'000'000'000;
