@@ -89,6 +89,15 @@ absl::Status MeasureLinkLimits(const LimitsOptions& options, std::vector<Record>
     SHUNT_RETURN_IF_ERROR(cluster->Shape(""));
   }
   Stream(cluster.get(), options, records);
+  const auto program = SiblingProgram("shunt-transport-perf");
+  const auto own = program.ok()
+                       ? cluster->MeasureTransport(*program, 0, 1, kUcxBytes, kUcxMessages)
+                       : program.status();
+  if (own.ok()) {
+    Report("shunt_tcp", kUcxBytes, options, "", *own, "shunt-transport-perf", records);
+  } else {
+    Skip("shunt_tcp", own.status());
+  }
   const auto ucx = cluster->MeasureUcx(0, 1, kUcxBytes, kUcxMessages);
   if (ucx.ok()) {
     Report("ucx_tag_bw", kUcxBytes, options, "", *ucx, "ucx_perftest over tcp", records);

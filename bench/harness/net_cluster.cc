@@ -164,6 +164,15 @@ absl::StatusOr<double> NetCluster::MeasureUcx(int from, int to, uint64_t message
   return Number<double>(words[0]);
 }
 
+absl::StatusOr<double> NetCluster::MeasureTransport(const std::string& program, int from, int to,
+                                                    uint64_t message_bytes, int messages) {
+  const std::string request =
+      absl::StrCat("transport ", program, " ", from, " ", to, " ", message_bytes, " ", messages);
+  SHUNT_ASSIGN_OR_RETURN(const auto words, Ask(request));
+  if (words.size() != 1) return WrongCount(request, words.size());
+  return Number<double>(words[0]);
+}
+
 absl::Status NetCluster::WriteDaemonConfig(int node, const std::string& path) {
   return Ask(absl::StrCat("config ", node, " ", path)).status();
 }

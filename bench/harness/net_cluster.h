@@ -54,6 +54,9 @@ class NetCluster {
   absl::StatusOr<Link> MeasureLink(int from, int to, int seconds);
   // UCX over TCP, tag matching; 10^9 bytes a second.
   absl::StatusOr<double> MeasureUcx(int from, int to, uint64_t message_bytes, int messages);
+  // The same by shunt-transport-perf, at the path `program`.
+  absl::StatusOr<double> MeasureTransport(const std::string& program, int from, int to,
+                                          uint64_t message_bytes, int messages);
   // Writes the configuration file of the daemon on `node`, which has all nodes as static members.
   absl::Status WriteDaemonConfig(int node, const std::string& path);
 

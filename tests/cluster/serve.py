@@ -9,6 +9,7 @@ ends. bench/harness/net_cluster.cc is the other side.
     bytes                        ok RECEIVED SENT                 for each node
     iperf FROM TO SECONDS        ok GBPS CONGESTION_CONTROL
     ucx FROM TO BYTES COUNT      ok GBPS
+    transport PROGRAM FROM TO BYTES COUNT    ok GBPS
     config NODE FILE             ok                               writes the node's shuntd configuration
 """
 
@@ -33,6 +34,8 @@ def answer(cluster, verb, arguments):
         return measure.iperf(cluster, *map(int, arguments))
     if verb == "ucx":
         return [measure.ucx(cluster, *map(int, arguments))]
+    if verb == "transport":
+        return [measure.transport(cluster, arguments[0], *map(int, arguments[1:]))]
     if verb == "config":
         text = cluster_config(cluster, cluster.nodes[int(arguments[0])])
         pathlib.Path(arguments[1]).write_text(text, encoding="utf-8")
