@@ -3,8 +3,7 @@
 namespace shunt::exchange {
 
 ProposeNote PolicySwitch::Propose(const LinkNumbers& numbers, uint64_t begun) {
-  pending_.emplace();
-  pending_->note = {++last_proposed_, begun + kAhead, numbers};
+  pending_ = Pending{{++last_proposed_, begun + kAhead, numbers}, std::nullopt, 0};
   return pending_->note;
 }
 

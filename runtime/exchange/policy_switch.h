@@ -24,8 +24,8 @@ class PolicySwitch {
   // Operations that may begin while a proposal is on its way.
   static constexpr uint64_t kAhead = 32;
 
-  PolicySwitch(int node, int nodes, Policy first)
-      : node_(node), nodes_(nodes), policy_(std::move(first)) {}
+  PolicySwitch(int node, int nodes, const Policy& first)
+      : node_(node), nodes_(nodes), policy_(first) {}
 
   // Of the operations that begin now. Counts the changes.
   const Policy& policy() const { return policy_; }
@@ -49,7 +49,7 @@ class PolicySwitch {
   struct Pending {
     ProposeNote note;
     std::optional<bool> decision;
-    uint32_t answers = 0;
+    uint32_t answers;
   };
   std::optional<DecideNote> Decide(bool yes);
 
