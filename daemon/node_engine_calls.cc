@@ -1,0 +1,192 @@
+// Operations: begun when this node's ranks have all called, ended when the exchange is done.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/node_engine_state.h"
+#include "runtime/core/clock.h"
+
+namespace shunt::daemon {
+namespace {
+
+constexpr uint32_t kWindow = 4;  // slices at a time
+// Signatures of ended operations, and of such as are not begun here, that are kept for messages
+// that come late or early.
+constexpr size_t kHistory = 64;
+// Of channel numbers: what brings the nodes of an operation with a root together, whose data moves
+// along edges that two wrong roots might not share.
+constexpr uint32_t kAgreement = 1u << 31;
+
+transport::Signature SignatureOf(const CollectiveSpec& spec) {
+  uint64_t hash = kHashSeed;
+  hash = Mix(hash, static_cast<uint64_t>(spec.kind));
+  hash = Mix(hash, static_cast<uint64_t>(spec.dtype));
+  hash = Mix(hash, static_cast<uint64_t>(spec.redop));
+  hash = Mix(hash, static_cast<uint64_t>(static_cast<uint32_t>(spec.root)));
+  return Mix(hash, spec.count);
+}
+
+// An all_to_all_v's counts, from the rows of this node's ranks.
+class LocalTable final : public exchange::PairTable {
+ public:
+  LocalTable(const exchange::NodeMap& map, int node, const std::vector<board::VRow>& rows)
+      : map_(map), node_(node), rows_(rows) {}
+  Entry At(int source, int destination) const override {
+    Entry entry;
+    if (map_.node_of[source] == node_) {
+      const board::VRow& row = Row(source, destination);
+      entry.count = row.send_count;
+      entry.in_element = row.send_displ;
+    }
+    if (map_.node_of[destination] == node_) {
+      const board::VRow& row = Row(destination, source);
+      entry.count = row.recv_count;
+      entry.out_element = row.recv_displ;
+    }
+    return entry;
+  }
+
+ private:
+  const board::VRow& Row(int rank, int peer) const {
+    return rows_[static_cast<size_t>(map_.index_on_node[rank]) * map_.world() + peer];
+  }
+  const exchange::NodeMap& map_;
+  const int node_;
+  const std::vector<board::VRow>& rows_;
+};
+
+}  // namespace
+
+void NodeEngine::Begin(Call call) {
+  std::lock_guard lock(mutex_);
+  if (stopped_) return;
+  mail_.push_back([this, call = std::move(call)]() mutable { StartCall(std::move(call)); });
+}
+
+void NodeEngine::StartCall(Call call) {
+  const auto it = spans_.find(call.wire_id);
+  if (it == spans_.end() || it->second->failed) {
+    call.done(absl::AbortedError("the communicator has failed, or is closed"));
+    return;
+  }
+  SpanState& span = *it->second;
+  exchange::PolicySwitch& policies = *span.policies;
+  if (call.channel == 0) {
+    span.begun = call.sequence;
+    std::optional<exchange::DecideNote> decided;
+    const uint32_t version = policies.version();
+    const bool may = policies.Advance(call.sequence, &decided);
+    if (decided.has_value()) SendToAll(span, *decided);
+    if (policies.version() != version) Publish(span);
+    if (!may) {
+      span.held = std::move(call);
+      return;
+    }
+  }
+  const transport::Signature signature = SignatureOf(call.spec);
+  span.known.push_back({call.channel, call.sequence, signature, call.words});
+  if (span.known.size() > kHistory) span.known.pop_front();
+
+  auto running = std::make_unique<Running>();
+  Running& r = *running;
+  r.span = &span;
+  r.call = std::move(call);
+  const uint64_t number = next_number_;
+  next_number_ += 2;
+
+  exchange::Exchange::Setup setup;
+  setup.header.tag.communicator = span.span.wire_id;
+  setup.header.tag.channel = r.call.channel;
+  setup.header.tag.sequence = r.call.sequence;
+  setup.header.signature = signature;
+  setup.window = kWindow;
+  setup.local = r.call.local;
+  CollectiveSpec spec = r.call.spec;
+  const int world = span.span.map.world();
+  if (r.call.channel == 0) {
+    setup.node = span.span.node;
+    setup.peers = span.peers;
+    setup.shape = exchange::ChooseShape(spec, span.span.map, policies.policy());
+    if (spec.kind == OpKind::kAllToAllV) {
+      r.pairs = std::make_unique<LocalTable>(span.span.map, span.span.node, r.call.tables);
+      setup.pairs = r.pairs.get();
+    }
+  } else {
+    const int source = static_cast<int>((r.call.channel - 1) / world);
+    const int destination = static_cast<int>((r.call.channel - 1) % world);
+    r.pair_map = *exchange::NodeMap::Make({0, 1});
+    r.pair_peers = {span.peers[span.span.map.node_of[source]],
+                    span.peers[span.span.map.node_of[destination]]};
+    spec.kind = OpKind::kBroadcast;
+    spec.root = 0;
+    setup.node = span.span.map.node_of[source] == span.span.node ? 0 : 1;
+    setup.peers = r.pair_peers;
+    setup.shape = exchange::ChooseShape(spec, r.pair_map, policies.policy());
+  }
+  if (setup.shape.net.kind == OpKind::kBroadcast || HasRoot(spec.kind)) {
+    if (r.call.channel == 0) {
+      exchange::Exchange::Setup agreement = setup;
+      CollectiveSpec barrier{};
+      barrier.kind = OpKind::kBarrier;
+      agreement.shape = exchange::ChooseShape(barrier, span.span.map, policies.policy());
+      agreement.header.tag.channel |= kAgreement;
+      r.agreement = std::make_unique<exchange::Exchange>(std::move(agreement), transport_.get(),
+                                                         &pool_, (number + 1) << 32);
+    }
+  }
+  r.began_ns = NowNs();
+  r.net = setup.shape.net;
+  r.model = policies.policy().model;
+  r.data = std::make_unique<exchange::Exchange>(std::move(setup), transport_.get(), &pool_,
+                                                number << 32);
+  running_.emplace(number, std::move(running));
+  r.data->Start();
+  if (r.agreement != nullptr) r.agreement->Start();
+
+  for (size_t i = 0; i < span.strays.size();) {
+    const SpanState::Stray stray = span.strays[i];
+    if (stray.channel != r.call.channel || stray.sequence != r.call.sequence) {
+      ++i;
+      continue;
+    }
+    span.strays.erase(span.strays.begin() + static_cast<std::ptrdiff_t>(i));
+    if (stray.signature == signature) continue;
+    Send(span, stray.peer, exchange::CalledNote{r.call.channel, r.call.sequence, r.call.words});
+  }
+  Settle(number);
+  DoomIfLeft(number);
+}
+
+void NodeEngine::Settle(uint64_t number) {
+  const auto it = running_.find(number);
+  if (it == running_.end()) return;
+  Running& r = *it->second;
+  for (const exchange::Exchange* e : {r.data.get(), r.agreement.get()}) {
+    if (e == nullptr || e->status().ok()) continue;
+    Doom(number, {board::FailureReason::kRankDied,
+                  absl::StrCat(r.call.words, ", but ", e->status().message())});
+    return;
+  }
+  if (!r.data->done() || (r.agreement != nullptr && !r.agreement->done())) return;
+  const std::unique_ptr<Running> ended = std::move(it->second);
+  running_.erase(it);
+  if (ended->call.channel == 0) AddEstimate(*ended);
+  ended->call.done(absl::OkStatus());
+}
+
+void NodeEngine::OnStray(const transport::Completion& c) {
+  const auto it = spans_.find(c.tag.communicator);
+  if (it == spans_.end()) return;
+  SpanState& span = *it->second;
+  const uint32_t channel = c.tag.channel & ~kAgreement;
+  const SpanState::Known* mine = span.Find(channel, c.tag.sequence);
+  if (mine == nullptr) {
+    if (span.strays.size() < kHistory) {
+      span.strays.push_back({c.peer, channel, c.tag.sequence, c.signature});
+    }
+    return;
+  }
+  if (mine->signature == c.signature) return;
+  Send(span, c.peer, exchange::CalledNote{channel, c.tag.sequence, mine->words});
+}
+
+}  // namespace shunt::daemon

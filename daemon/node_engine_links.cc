@@ -1,0 +1,92 @@
+// What links are like: measured when connections are made, refreshed by what operations take.
+#include "absl/strings/str_cat.h"
+#include "daemon/log.h"
+#include "daemon/node_engine_state.h"
+#include "runtime/core/clock.h"
+
+namespace shunt::daemon {
+namespace {
+
+// A communicator's numbers change that often at most.
+constexpr int64_t kProposeNs = 1'000'000'000;
+
+}  // namespace
+
+void NodeEngine::BeginProbe(transport::PeerId peer) {
+  const NodeKey& other = peers_[peer]->node;
+  const std::string& self = node_;
+  const bool asks = self < other.name;
+  // The same on both sides, and of these two incarnations alone.
+  const std::string& low = asks ? self : other.name;
+  const std::string& high = asks ? other.name : self;
+  uint64_t id = kHashSeed;
+  for (const char c : absl::StrCat(low, "/", high)) id = Mix(id, static_cast<uint8_t>(c));
+  id = Mix(id, incarnation_ + other.incarnation);
+  if (!transport_->Open(id, {peer}).ok()) return;  // lost again
+  const uint64_t number = next_number_;
+  next_number_ += 2;
+  Probing& probing = probes_[number];
+  probing.communicator = id;
+  probing.probe =
+      std::make_unique<exchange::LinkProbe>(asks, peer, id, transport_.get(), number << 32);
+  probing.probe->Start(NowNs());
+}
+
+void NodeEngine::OnProbe(uint64_t number, const transport::Completion& completion) {
+  Probing& probing = probes_.at(number);
+  probing.probe->OnCompletion(completion, NowNs());
+  if (!probing.probe->done()) return;
+  const exchange::LinkNumbers measured = probing.probe->numbers();
+  transport_->Close(probing.communicator);
+  probes_.erase(number);
+  if (measured == exchange::LinkNumbers()) return;  // the connection broke
+  LogInfo("link measured", {{"node", peers_[completion.peer]->node.name},
+                            {"latency_ns", measured.latency_ns},
+                            {"message_ns", measured.message_ns},
+                            {"bytes_per_s", measured.bytes_per_s}});
+  estimate_.AddProbe(measured);
+  std::lock_guard lock(mutex_);
+  numbers_ = estimate_.numbers();
+}
+
+exchange::LinkNumbers NodeEngine::numbers() const {
+  std::lock_guard lock(mutex_);
+  return numbers_;
+}
+
+// The leader of a communicator proposes numbers that have become others.
+void NodeEngine::AddEstimate(const Running& running) {
+  SpanState& span = *running.span;
+  const uint64_t bytes = exchange::BytesOf(running.call.spec, span.span.map.world());
+  const int64_t now = NowNs();
+  estimate_.AddOperation(CostOf(running.net, bytes), running.model,
+                         1e-9 * static_cast<double>(now - running.began_ns));
+  const exchange::LinkNumbers numbers = estimate_.numbers();
+  {
+    std::lock_guard lock(mutex_);
+    numbers_ = numbers;
+  }
+  if (span.span.pinned || !span.policies->MayPropose() || now - span.proposed_ns < kProposeNs)
+    return;
+  if (!exchange::Differ(exchange::ModelOf(numbers), span.policies->policy().model)) return;
+  span.proposed_ns = now;
+  SendToAll(span, span.policies->Propose(numbers, span.begun));
+}
+
+absl::StatusOr<NodeEngine::View> NodeEngine::Describe(uint64_t wire_id) const {
+  std::lock_guard lock(mutex_);
+  const auto it = views_.find(wire_id);
+  if (it == views_.end()) return absl::NotFoundError("the communicator is closed");
+  return it->second;
+}
+
+void NodeEngine::Publish(const SpanState& span) {
+  std::lock_guard lock(mutex_);
+  View& view = views_[span.span.wire_id];
+  if (view.map.world() == 0) view.map = span.span.map;
+  view.policy = span.policies->policy();
+  view.pinned = span.span.pinned;
+  view.version = span.policies->version();
+}
+
+}  // namespace shunt::daemon
