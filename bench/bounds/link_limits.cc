@@ -90,9 +90,8 @@ absl::Status MeasureLinkLimits(const LimitsOptions& options, std::vector<Record>
   }
   Stream(cluster.get(), options, records);
   const auto program = SiblingProgram("shunt-transport-perf");
-  const auto own = program.ok()
-                       ? cluster->MeasureTransport(*program, 0, 1, kUcxBytes, kUcxMessages)
-                       : program.status();
+  const auto own = program.ok() ? cluster->MeasureTransport(*program, 0, 1, kUcxBytes, kUcxMessages)
+                                : program.status();
   if (own.ok()) {
     Report("shunt_tcp", kUcxBytes, options, "", *own, "shunt-transport-perf", records);
   } else {

@@ -50,8 +50,10 @@ absl::Status ReadBytes(const Value& value, T* out) {
   } else if (absl::Status s = Read(value, ParseBytes, &number); !s.ok()) {
     return s;
   }
-  if (number > static_cast<uint64_t>(std::numeric_limits<T>::max())) {
-    return Wrong(value, absl::InvalidArgumentError("expected fewer bytes"));
+  if constexpr (std::is_integral_v<T>) {  // a double holds them all
+    if (number > static_cast<uint64_t>(std::numeric_limits<T>::max())) {
+      return Wrong(value, absl::InvalidArgumentError("expected fewer bytes"));
+    }
   }
   *out = static_cast<T>(number);
   return absl::OkStatus();
