@@ -38,7 +38,6 @@ NodeEngine::NodeEngine(Options options)
 
 absl::StatusOr<std::unique_ptr<NodeEngine>> NodeEngine::Start(Options options) {
   std::unique_ptr<NodeEngine> engine(new NodeEngine(std::move(options)));
-  engine->port_ = engine->transport_->port();
   engine->wake_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   engine->epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
   if (!engine->wake_.valid() || !engine->epoll_.valid()) {

@@ -62,7 +62,7 @@ class NodeEngine {
   void Stop();
   NodeEngine(const NodeEngine&) = delete;
 
-  uint16_t port() const { return port_; }
+  uint16_t port() const { return transport_->port(); }
 
   // This node is another incarnation from now on. All peers have been forgotten.
   void Renew(uint64_t incarnation);
@@ -158,7 +158,6 @@ class NodeEngine {
   const int64_t spin_ns_;
   const std::function<void(const NodeKey&, const std::string&)> lost_;
   const std::unique_ptr<transport::PeerTransport> transport_;
-  uint16_t port_ = 0;
   UniqueFd epoll_;
   UniqueFd wake_;
   std::thread thread_;

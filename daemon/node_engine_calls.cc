@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/node_engine_state.h"
 #include "runtime/core/clock.h"
+#include "runtime/core/fnv.h"
 
 namespace shunt::daemon {
 namespace {
@@ -17,12 +18,14 @@ constexpr size_t kHistory = 64;
 constexpr uint32_t kAgreement = 1u << 31;
 
 transport::Signature SignatureOf(const CollectiveSpec& spec) {
-  uint64_t hash = kHashSeed;
-  hash = Mix(hash, static_cast<uint64_t>(spec.kind));
-  hash = Mix(hash, static_cast<uint64_t>(spec.dtype));
-  hash = Mix(hash, static_cast<uint64_t>(spec.redop));
-  hash = Mix(hash, static_cast<uint64_t>(static_cast<uint32_t>(spec.root)));
-  return Mix(hash, spec.count);
+  uint64_t hash = kFnvSeed;
+  for (const uint64_t number :
+       {static_cast<uint64_t>(spec.kind), static_cast<uint64_t>(spec.dtype),
+        static_cast<uint64_t>(spec.redop), static_cast<uint64_t>(static_cast<uint32_t>(spec.root)),
+        spec.count}) {
+    hash = Fnv1a(number, hash);
+  }
+  return hash;
 }
 
 // An all_to_all_v's counts, from the rows of this node's ranks.

@@ -3,6 +3,7 @@
 #include "daemon/log.h"
 #include "daemon/node_engine_state.h"
 #include "runtime/core/clock.h"
+#include "runtime/core/fnv.h"
 
 namespace shunt::daemon {
 namespace {
@@ -19,9 +20,7 @@ void NodeEngine::BeginProbe(transport::PeerId peer) {
   // The same on both sides, and of these two incarnations alone.
   const std::string& low = asks ? self : other.name;
   const std::string& high = asks ? other.name : self;
-  uint64_t id = kHashSeed;
-  for (const char c : absl::StrCat(low, "/", high)) id = Mix(id, static_cast<uint8_t>(c));
-  id = Mix(id, incarnation_ + other.incarnation);
+  const uint64_t id = Fnv1a(incarnation_ + other.incarnation, Fnv1a(absl::StrCat(low, "/", high)));
   if (!transport_->Open(id, {peer}).ok()) return;  // lost again
   const uint64_t number = next_number_;
   next_number_ += 2;
@@ -59,7 +58,7 @@ void NodeEngine::AddEstimate(const Running& running) {
   SpanState& span = *running.span;
   const uint64_t bytes = exchange::BytesOf(running.call.spec, span.span.map.world());
   const int64_t now = NowNs();
-  estimate_.AddOperation(CostOf(running.net, bytes), running.model,
+  estimate_.AddOperation(running.call.spec.kind, CostOf(running.net, bytes), running.model,
                          1e-9 * static_cast<double>(now - running.began_ns));
   const exchange::LinkNumbers numbers = estimate_.numbers();
   {

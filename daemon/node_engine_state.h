@@ -16,16 +16,6 @@ namespace shunt::daemon {
 // Stands for this node in lists of peers.
 inline constexpr transport::PeerId kSelf = ~0u;
 
-// FNV-1a, byte by byte: the same on every node.
-inline constexpr uint64_t kHashSeed = 0xcbf29ce484222325;
-inline uint64_t Mix(uint64_t hash, uint64_t value) {
-  for (int i = 0; i < 8; ++i) {
-    hash = (hash ^ (value & 0xff)) * 0x100000001b3;
-    value >>= 8;
-  }
-  return hash;
-}
-
 struct NodeEngine::PeerState {
   NodeKey node;
   std::optional<transport::TcpPeer> info;  // none: spoken of, but not met yet

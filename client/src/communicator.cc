@@ -12,6 +12,7 @@
 #include "client/src/group.h"
 #include "runtime/board/layout.h"
 #include "runtime/core/clock.h"
+#include "runtime/core/fnv.h"
 #include "runtime/core/status.h"
 
 namespace shunt::client {
@@ -28,19 +29,12 @@ int AvailableCpus() {
   return CPU_COUNT(&cpus);
 }
 
-// FNV-1a: the same on every rank.
-uint64_t Hash(std::string_view text) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
-}
-
 // The epoch keeps a split apart from those of the parent's earlier lives, which some ranks may not
 // have left.
 std::string SplitName(const std::string& parent, uint64_t epoch, uint64_t split, int32_t color) {
   std::string name = absl::StrCat(parent, "/", epoch, ".", split, ".", color);
   if (name.size() <= kNameBytesMax) return name;
-  const std::string mark = absl::StrCat("~", absl::Hex(Hash(name), absl::kZeroPad16));
+  const std::string mark = absl::StrCat("~", absl::Hex(Fnv1a(name), absl::kZeroPad16));
   return absl::StrCat(parent.substr(0, kNameBytesMax - mark.size()), mark);
 }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "daemon/cluster/address.h"
+#include "runtime/core/fnv.h"
 
 namespace shunt::cluster {
 namespace {
@@ -39,11 +40,9 @@ bool ParseHex(absl::string_view text, uint64_t* number) {
 
 }  // namespace
 
-// FNV-1a (Fowler, Noll, Vo), mixed, because its high bits hardly see the last bytes.
+// Mixed, because FNV's high bits hardly see the last bytes.
 uint64_t StableHash(std::string_view bytes, uint64_t seed) {
-  uint64_t hash = 0xcbf29ce484222325 ^ Mix(seed);
-  for (const char c : bytes) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-  return Mix(hash);
+  return Mix(Fnv1a(bytes, kFnvSeed ^ Mix(seed)));
 }
 
 View MakeView(std::vector<MemberInfo> members, bool knows_incarnations) {

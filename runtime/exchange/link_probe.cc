@@ -1,7 +1,8 @@
 #include "runtime/exchange/link_probe.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "runtime/transport/wire/bytes.h"
 
 namespace shunt::exchange {
 namespace {
@@ -10,16 +11,14 @@ constexpr size_t kShortBytes = 8;
 constexpr size_t kNumberBytes = 24;
 
 void PutNumbers(const LinkNumbers& numbers, std::byte* out) {
-  int at = 0;
-  for (const uint64_t number : {numbers.latency_ns, numbers.message_ns, numbers.bytes_per_s}) {
-    for (int i = 0; i < 8; ++i) out[at++] = static_cast<std::byte>(number >> (8 * i));
-  }
+  transport::wire::Put(out, numbers.latency_ns);
+  transport::wire::Put(out + 8, numbers.message_ns);
+  transport::wire::Put(out + 16, numbers.bytes_per_s);
 }
 
 LinkNumbers GetNumbers(const std::byte* in) {
-  uint64_t numbers[3] = {};
-  for (int i = 0; i < 24; ++i) numbers[i / 8] |= static_cast<uint64_t>(in[i]) << (8 * (i % 8));
-  return {numbers[0], numbers[1], numbers[2]};
+  using transport::wire::Get;
+  return {Get<uint64_t>(in), Get<uint64_t>(in + 8), Get<uint64_t>(in + 16)};
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ TEST_CASE("a slower link shows in what operations take", "[link]") {
     for (size_t i = 0; i < LinkEstimate::kWindow; ++i) {
       // Half of them wait for others.
       const double late = i % 2 == 0 ? 0.5 : 0;
-      estimate.AddOperation(BandwidthBound(), model, truth + late);
+      estimate.AddOperation(OpKind::kAllReduce, BandwidthBound(), model, truth + late);
     }
     model = ModelOf(estimate.numbers());
   }
@@ -75,7 +75,7 @@ TEST_CASE("short operations tell the latency and leave the rate alone", "[link]"
   for (int round = 0; round < 8; ++round) {
     const LinkModel model = ModelOf(estimate.numbers());
     for (size_t i = 0; i < LinkEstimate::kWindow; ++i) {
-      estimate.AddOperation(LatencyBound(), model, 2 * 140e-6);
+      estimate.AddOperation(OpKind::kAllReduce, LatencyBound(), model, 2 * 140e-6);
     }
   }
   const LinkNumbers& numbers = estimate.numbers();
@@ -88,9 +88,21 @@ TEST_CASE("one slow operation changes nothing", "[link]") {
   const LinkModel model = ReferenceModel();
   const double usual = PredictSeconds(BandwidthBound(), model);
   for (size_t i = 0; i < LinkEstimate::kWindow; ++i) {
-    estimate.AddOperation(BandwidthBound(), model, i == 3 ? 10 * usual : usual);
+    estimate.AddOperation(OpKind::kAllReduce, BandwidthBound(), model, i == 3 ? 10 * usual : usual);
   }
   CHECK(static_cast<double>(estimate.numbers().bytes_per_s) == Approx(model.bytes_per_s));
+}
+
+TEST_CASE("operations that a node may end early, or knows no cost of, tell nothing", "[link]") {
+  for (const OpKind kind : {OpKind::kBroadcast, OpKind::kReduce, OpKind::kGather, OpKind::kScatter,
+                            OpKind::kAllToAllV}) {
+    LinkEstimate estimate;
+    for (size_t i = 0; i < 3 * LinkEstimate::kWindow; ++i) {
+      estimate.AddOperation(kind, BandwidthBound(), ReferenceModel(), 1e-6);
+      estimate.AddOperation(kind, LatencyBound(), ReferenceModel(), 1);
+    }
+    CHECK(estimate.numbers() == LinkNumbers());
+  }
 }
 
 TEST_CASE("all nodes change at the same sequence number", "[policy]") {

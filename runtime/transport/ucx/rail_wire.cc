@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/core/fnv.h"
 #include "runtime/transport/wire/bytes.h"
 #include "runtime/transport/wire/hello.h"
 
@@ -37,11 +38,7 @@ uint64_t RailMeeting(const std::string& name, uint64_t incarnation, const std::s
   std::string text[2] = {absl::StrCat(name, " ", incarnation),
                          absl::StrCat(other_name, " ", other_incarnation)};
   if (text[1] < text[0]) std::swap(text[0], text[1]);
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const char c : absl::StrCat(text[0], " ", text[1])) {
-    hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-  }
-  return hash;
+  return Fnv1a(absl::StrCat(text[0], " ", text[1]));
 }
 
 std::string Encode(const RailHello& hello) {
