@@ -351,6 +351,7 @@ void Communicator::Answer(Asker& asker, const absl::Status& outcome) {
 }
 
 bool Communicator::LooksLong(uint32_t channel) {
+  if (board_.Remote(channel)) return false;  // the engine has it
   uint64_t seq;
   {
     std::lock_guard lock(mutex_);

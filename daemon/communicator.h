@@ -161,7 +161,6 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
                Mapping mapping);
   // Begins what this node's ranks have all called, on a communicator that spans nodes.
   void RunRemote(uint32_t channel);
-  bool BeginRemote(uint32_t channel);
   void Exchanged(uint32_t channel, uint64_t seq, const absl::Status& outcome);
   // Another node's ranks, or the way to them, have failed.
   void Fail(const NodeFailure& failure);

@@ -57,11 +57,6 @@ void Communicator::Fail(const NodeFailure& failure) {
 }
 
 void Communicator::RunRemote(uint32_t channel) {
-  if (BeginRemote(channel)) engine_->Drive();
-}
-
-bool Communicator::BeginRemote(uint32_t channel) {
-  bool begun = false;
   std::unique_lock lock(mutex_);
   ChannelQueue& queue = queues_[channel];  // stays: only this function erases it
   do {
@@ -111,11 +106,9 @@ bool Communicator::BeginRemote(uint32_t channel) {
       self->Exchanged(channel, seq, s);
     };
     engine_->Begin(std::move(call));
-    begun = true;
   } while (queue.again);
   queue.scheduled = false;
   if (queue.pending.empty()) queues_.erase(channel);
-  return begun;
 }
 
 // By who drives the engine.

@@ -134,7 +134,11 @@ class DaemonImpl : public Daemon {
     }
     options.spin_ns = (config_.spin_us < 0 ? kDefaultSpinUs : config_.spin_us) * 1000;
     if (config_.spin_us < 0) {
-      options.may_spin = [this] { return sessions_->size() < topology_.cpus.size(); };
+      options.may_spin = [this] {
+        const size_t sessions = sessions_->size();
+        // What comes from other nodes is long in coming: only where CPUs are plenty.
+        return (engine_ == nullptr ? sessions + 1 : 4 * (sessions + 1)) <= topology_.cpus.size();
+      };
     }
     SHUNT_RETURN_IF_ERROR(scheduler_.Start(
         std::move(options),
@@ -225,7 +229,10 @@ class DaemonImpl : public Daemon {
         if (cluster_ != nullptr) cluster_->DataLost(node.name, node.incarnation, why);
       });
     };
-    SHUNT_ASSIGN_OR_RETURN(engine_, NodeEngine::Start(std::move(engine)));
+    engine.wake = [this] { scheduler_.Nudge(); };
+    engine_ = std::make_unique<NodeEngine>(std::move(engine));
+    SHUNT_RETURN_IF_ERROR(scheduler_.Attach({engine_->fd(), [this] { return engine_->Drive(); },
+                                             [this] { return engine_->next_ns(); }}));
     cluster::Cluster::Options options;
     options.config = config;
     options.data_addresses = {cluster::FormatAddress({data.host, engine_->port()})};

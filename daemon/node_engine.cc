@@ -1,24 +1,19 @@
 #include "daemon/node_engine.h"
 
-#include <pthread.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/log.h"
 #include "daemon/node_engine_state.h"
 #include "runtime/core/clock.h"
-#include "runtime/core/status.h"
 
 namespace shunt::daemon {
 namespace {
 
 constexpr size_t kPoolBytes = 256 << 20;
+// Between two looks of the driving thread at what else it has to do.
+constexpr int kRoundsMax = 64;
 
 transport::wire::Token TokenOf(const std::string& secret) {
   transport::wire::Token token{};
@@ -30,46 +25,28 @@ transport::wire::Token TokenOf(const std::string& secret) {
 
 NodeEngine::NodeEngine(Options options)
     : node_(std::move(options.node)),
-      spin_ns_(options.spin_ns),
+      wake_(std::move(options.wake)),
       lost_(std::move(options.lost)),
       transport_(std::move(options.transport)),
       incarnation_(options.incarnation),
       pool_(kPoolBytes) {}
 
-absl::StatusOr<std::unique_ptr<NodeEngine>> NodeEngine::Start(Options options) {
-  std::unique_ptr<NodeEngine> engine(new NodeEngine(std::move(options)));
-  engine->wake_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  engine->epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
-  if (!engine->wake_.valid() || !engine->epoll_.valid()) {
-    return ErrnoStatus(errno, "making the descriptors of the exchange thread");
-  }
-  for (const int fd : {engine->wake_.get(), engine->transport_->fd()}) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.fd = fd;
-    if (::epoll_ctl(engine->epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
-      return ErrnoStatus(errno, "watching the descriptors of the exchange thread");
-    }
-  }
-  engine->thread_ = std::thread([e = engine.get()] {
-    ::pthread_setname_np(::pthread_self(), "shunt-nodes");
-    e->Run();
-  });
-  return engine;
-}
-
 NodeEngine::~NodeEngine() { Stop(); }
 
 void NodeEngine::Stop() {
-  if (!thread_.joinable()) return;
-  Post([this] { stop_ = true; });
-  thread_.join();
+  {
+    std::lock_guard lock(mutex_);
+    if (stopped_) return;
+  }
+  Drive();
+  const std::lock_guard driving(driving_);
   std::vector<std::function<void()>> unread;
   {
     std::lock_guard lock(mutex_);
     stopped_ = true;
     unread.swap(mail_);
   }
+  transport_->Poll(absl::MakeSpan(completions_));  // the last words
   // They hold what calls Close.
   unread.clear();
   running_.clear();
@@ -83,74 +60,36 @@ void NodeEngine::Post(std::function<void()> f) {
     if (stopped_) return;
     mail_.push_back(std::move(f));
   }
-  Wake();
+  wake_();
 }
 
-void NodeEngine::Wake() {
-  const uint64_t one = 1;
-  (void)!::write(wake_.get(), &one, sizeof(one));
-}
-
-void NodeEngine::RunMail() {
+bool NodeEngine::RunMail() {
   std::vector<std::function<void()>> mail;
   {
     std::lock_guard lock(mutex_);
     mail.swap(mail_);
   }
   for (const std::function<void()>& f : mail) f();
+  return !mail.empty();
 }
 
-void NodeEngine::Drive() {
-  const std::unique_lock driving(driving_, std::try_to_lock);
-  if (driving.owns_lock()) {
-    Advance();
-  } else {
-    Wake();  // whoever drives may have looked at the mail already
-  }
-}
-
-bool NodeEngine::Advance() {
+bool NodeEngine::Drive() {
+  const std::lock_guard driving(driving_);
   bool any = false;
-  while (true) {
-    RunMail();
-    if (stop_) return true;
+  for (int round = 0; round < kRoundsMax; ++round) {
+    {
+      std::lock_guard lock(mutex_);
+      if (stopped_) return any;
+    }
+    const bool mail = RunMail();
     RunOverdue();
     const size_t count = transport_->Poll(absl::MakeSpan(completions_));
-    if (count == 0) return any;
+    if (count == 0 && !mail) return any;
     any = true;
     for (size_t i = 0; i < count; ++i) OnCompletion(completions_[i]);
   }
-}
-
-void NodeEngine::Run() {
-  int64_t idle_since = 0;
-  while (true) {
-    int timeout_ms = -1;
-    {
-      const std::lock_guard driving(driving_);
-      if (Advance()) idle_since = 0;
-      if (stop_) {
-        transport_->Poll(absl::MakeSpan(completions_));  // the last words
-        return;
-      }
-      const int64_t now = NowNs();
-      if (idle_since == 0) idle_since = now;
-      if (!running_.empty() && now - idle_since < spin_ns_) {
-        timeout_ms = 0;
-      } else if (!overdue_.empty()) {
-        timeout_ms =
-            static_cast<int>(std::max<int64_t>(0, overdue_.front().due_ns - now) / 1'000'000 + 1);
-      }
-    }
-    epoll_event events[2];
-    const int ready = ::epoll_wait(epoll_.get(), events, 2, timeout_ms);
-    for (int i = 0; i < ready; ++i) {
-      if (events[i].data.fd != wake_.get()) continue;
-      uint64_t drained;
-      (void)!::read(wake_.get(), &drained, sizeof(drained));
-    }
-    if (ready > 0) idle_since = 0;
-  }
+  wake_();  // others have their turn first
+  return any;
 }
 
 void NodeEngine::RunOverdue() {

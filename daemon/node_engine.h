@@ -1,8 +1,7 @@
-// The thread that exchanges payload with other nodes: it owns the transport and the exchanges in
-// flight.
+// What exchanges payload with other nodes: it owns the transport and the exchanges in flight.
 //
-// Whatever is asked of it goes through a mailbox. One thread at a time drives it, its own unless
-// another comes by with work; whatever it tells comes on that one.
+// It has no thread: whatever is asked of it goes through a mailbox, one thread drives it (the
+// scheduler's), and whatever it tells comes on that one.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +10,13 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "runtime/board/layout.h"
-#include "runtime/core/fd.h"
+#include "runtime/core/clock.h"
 #include "runtime/exchange/choice.h"
 #include "runtime/exchange/exchange.h"
 #include "runtime/exchange/link_estimate.h"
@@ -51,18 +49,26 @@ class NodeEngine {
     std::string node;  // this one's name
     uint64_t incarnation = 0;
     std::unique_ptr<transport::PeerTransport> transport;
-    int64_t spin_ns = 20'000;
+    std::function<void()> wake;  // there is mail: Drive soon
     // The data connection to a node that was met is lost; Forget and Meet make another.
     std::function<void(const NodeKey& node, const std::string& why)> lost;
   };
-  static absl::StatusOr<std::unique_ptr<NodeEngine>> Start(Options options);
+  explicit NodeEngine(Options options);
   ~NodeEngine();
-  // Says what there is to say, then ends the thread: nothing is called any more, and what is asked
-  // for is forgotten.
+  // Says what there is to say; then nothing is called any more, and what is asked for is forgotten.
+  // On another thread than the driving one.
   void Stop();
   NodeEngine(const NodeEngine&) = delete;
 
   uint16_t port() const { return transport_->port(); }
+
+  // Readable when Drive may have something to do.
+  int fd() const { return transport_->fd(); }
+  // Does what can be done now; true if anything was. Calls `done` of what ends: the caller holds no
+  // lock that it takes.
+  bool Drive();
+  // When to Drive in any case; kNeverNs if never. By who drives.
+  int64_t next_ns() const { return overdue_.empty() ? kNeverNs : overdue_.front().due_ns; }
 
   // This node is another incarnation from now on. All peers have been forgotten.
   void Renew(uint64_t incarnation);
@@ -106,11 +112,7 @@ class NodeEngine {
     std::string words;                // the call, for messages
     std::function<void(const absl::Status&)> done;
   };
-  // Takes effect at the next Drive.
   void Begin(Call call);
-  // Does what can be done now, on the caller's thread unless another is at it: a hand-over less for
-  // a call's first messages. Calls `done` of what ends; the caller holds no lock that it takes.
-  void Drive();
 
   // What was measured of the way to the other nodes. Any thread.
   exchange::LinkNumbers numbers() const;
@@ -128,13 +130,8 @@ class NodeEngine {
   struct SpanState;
   struct PeerState;
 
-  explicit NodeEngine(Options options);
-  void Run();
-  void Wake();
-  // True if anything happened. By who drives.
-  bool Advance();
   void Post(std::function<void()> f);
-  void RunMail();
+  bool RunMail();
   void OnCompletion(const transport::Completion& completion);
   void OnStray(const transport::Completion& completion);
   void OnNote(const transport::Completion& completion);
@@ -155,12 +152,9 @@ class NodeEngine {
   transport::PeerId PeerIdOf(const NodeKey& node);
 
   const std::string node_;
-  const int64_t spin_ns_;
+  const std::function<void()> wake_;
   const std::function<void(const NodeKey&, const std::string&)> lost_;
   const std::unique_ptr<transport::PeerTransport> transport_;
-  UniqueFd epoll_;
-  UniqueFd wake_;
-  std::thread thread_;
 
   mutable std::mutex mutex_;
   exchange::LinkNumbers numbers_;
@@ -169,9 +163,8 @@ class NodeEngine {
   bool stopped_ = false;  // no more mail
 
   // Of who drives.
-  std::mutex driving_;
+  std::mutex driving_;  // taken by Stop too
   std::vector<transport::Completion> completions_{256};
-  bool stop_ = false;
   uint64_t incarnation_;
   exchange::BufferPool pool_;
   absl::flat_hash_map<NodeKey, transport::PeerId> ids_;

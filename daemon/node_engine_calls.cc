@@ -60,9 +60,7 @@ class LocalTable final : public exchange::PairTable {
 }  // namespace
 
 void NodeEngine::Begin(Call call) {
-  std::lock_guard lock(mutex_);
-  if (stopped_) return;
-  mail_.push_back([this, call = std::move(call)]() mutable { StartCall(std::move(call)); });
+  Post([this, call = std::move(call)]() mutable { StartCall(std::move(call)); });
 }
 
 void NodeEngine::StartCall(Call call) {

@@ -15,10 +15,14 @@ namespace shunt::daemon {
 namespace {
 
 constexpr uint64_t kWake = 0;  // session ids start at 1
+constexpr uint64_t kSource = ~0ull;
 // Entries taken from one ring before the others have their turn.
 constexpr int kBatch = 64;
+// Operations that the attached poller serves before it looks at its source again.
+constexpr int kServedBetweenPolls = 16;
 
 thread_local bool this_thread_polls = false;
+thread_local bool this_thread_is_front = false;
 
 }  // namespace
 
@@ -39,6 +43,24 @@ absl::Status Scheduler::Start(Options options, OnSubmission on_submission, OnBro
   return absl::OkStatus();
 }
 
+absl::Status Scheduler::Attach(Source source) {
+  source_ = std::move(source);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kSource;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, source_.fd, &event) != 0) {
+    return ErrnoStatus(errno, "watching what comes from other nodes");
+  }
+  threads_.emplace_back([this] { Front(); });
+  return absl::OkStatus();
+}
+
+void Scheduler::Nudge() {
+  std::lock_guard lock(mutex_);
+  nudged_ = true;
+  if (poller_sleeps_ && attached_) SignalEventFd(wake_.get());
+}
+
 void Scheduler::Stop() {
   {
     std::lock_guard lock(mutex_);
@@ -48,9 +70,10 @@ void Scheduler::Stop() {
   }
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
-  std::deque<Task> dropped;
+  std::deque<Task> dropped, dropped_long;
   std::lock_guard lock(mutex_);
   dropped.swap(tasks_);
+  dropped_long.swap(long_);
 }
 
 absl::Status Scheduler::Add(std::shared_ptr<Session> session) {
@@ -91,7 +114,7 @@ void Scheduler::Ready(std::shared_ptr<Communicator> communicator, uint32_t chann
   std::lock_guard lock(mutex_);
   tasks_.push_back({std::move(communicator), channel});
   if (this_thread_polls) return;  // looks at tasks_ next
-  if (idle_ > 0) {
+  if (idle_ > 0 && !attached_) {
     idle_cv_.notify_one();
   } else if (poller_sleeps_) {
     SignalEventFd(wake_.get());
@@ -99,8 +122,10 @@ void Scheduler::Ready(std::shared_ptr<Communicator> communicator, uint32_t chann
 }
 
 bool Scheduler::OthersWait() {
+  // What comes next may be long.
+  if (this_thread_is_front) return true;
   std::lock_guard lock(mutex_);
-  return !tasks_.empty();
+  return !tasks_.empty() || !long_.empty();
 }
 
 bool Scheduler::Take(Ring& ring) {
@@ -121,28 +146,56 @@ bool Scheduler::Take(Ring& ring) {
   return any;
 }
 
+void Scheduler::Drive() {
+  if (source_.drive()) source_moved_ns_ = NowNs();
+}
+
 void Scheduler::Poll() {
-  bool sleep;
-  {
+  const bool front = this_thread_is_front;
+  int64_t now = NowNs();
+  if (front) {
+    bool nudged;
+    {
+      std::lock_guard lock(mutex_);
+      nudged = std::exchange(nudged_, false);
+    }
+    if (nudged) Drive();
+  }
+  const bool may_spin = options_.spin_ns > 0 && (!options_.may_spin || options_.may_spin());
+  const bool source_hot = front && may_spin && now - source_moved_ns_ < options_.spin_ns;
+  bool sleep = !source_hot;
+  if (sleep) {
     std::lock_guard lock(rings_mutex_);
     sleep = hot_.empty();
   }
+  int timeout_ms = 0;
   if (sleep) {
+    const int64_t next_ns = front ? source_.next_ns() : kNeverNs;
+    timeout_ms = -1;
+    if (next_ns != kNeverNs) {
+      timeout_ms = static_cast<int>(std::max<int64_t>(0, next_ns - now) / 1'000'000 + 1);
+    }
     std::lock_guard lock(mutex_);
-    if (!tasks_.empty() || stop_) return;
+    if (!tasks_.empty() || stop_ || (front ? nudged_ : attached_)) return;
     poller_sleeps_ = true;
   }
   epoll_event events[64];
-  const int count = ::epoll_wait(epoll_.get(), events, 64, sleep ? -1 : 0);
+  const int count = ::epoll_wait(epoll_.get(), events, 64, timeout_ms);
   SHUNT_CHECK(count >= 0 || errno == EINTR);
   if (sleep) {
     std::lock_guard lock(mutex_);
     poller_sleeps_ = false;
   }
-  const bool may_spin = options_.spin_ns > 0 && (!options_.may_spin || options_.may_spin());
+  if (front) {
+    const bool ready = std::any_of(events, events + std::max(count, 0),
+                                   [](const epoll_event& e) { return e.data.u64 == kSource; });
+    const bool late = sleep && count == 0;
+    if (ready || source_hot || late) Drive();
+  }
   std::lock_guard lock(rings_mutex_);
   for (int i = 0; i < count; ++i) {
     const uint64_t id = events[i].data.u64;  // a copy: the struct is packed
+    if (id == kSource) continue;
     if (id == kWake) {
       DrainEventFd(wake_.get());
       continue;
@@ -154,7 +207,7 @@ void Scheduler::Poll() {
     hot_.push_back(it->first);
   }
   if (hot_.empty()) return;
-  const int64_t now = NowNs();
+  now = NowNs();
   std::erase_if(hot_, [&](uint64_t id) {
     Ring& ring = rings_.at(id);
     if (Take(ring)) {
@@ -181,10 +234,11 @@ void Scheduler::Work(int index) {
   }
   std::unique_lock lock(mutex_);
   while (!stop_) {
-    if (!tasks_.empty()) {
-      Task task = std::move(tasks_.front());
-      tasks_.pop_front();
-      bool more = !tasks_.empty();
+    std::deque<Task>& tasks = attached_ ? long_ : tasks_;
+    if (!tasks.empty()) {
+      Task task = std::move(tasks.front());
+      tasks.pop_front();
+      bool more = !tasks.empty();
       if (idle_ > 0) {
         if (!more && !polling_) {
           lock.unlock();
@@ -199,7 +253,7 @@ void Scheduler::Work(int index) {
       lock.lock();
       continue;
     }
-    if (!polling_) {
+    if (!polling_ && !attached_) {
       polling_ = true;
       lock.unlock();
       this_thread_polls = true;
@@ -207,6 +261,7 @@ void Scheduler::Work(int index) {
       this_thread_polls = false;
       lock.lock();
       polling_ = false;
+      if (attached_) idle_cv_.notify_all();  // Front waits for this
       continue;
     }
     ++idle_;
@@ -216,6 +271,40 @@ void Scheduler::Work(int index) {
   // Whoever polls next must see it too.
   idle_cv_.notify_all();
   SignalEventFd(wake_.get());
+}
+
+void Scheduler::Front() {
+  ::pthread_setname_np(::pthread_self(), "shunt-nodes");
+  this_thread_polls = this_thread_is_front = true;
+  std::unique_lock lock(mutex_);
+  attached_ = true;
+  while (polling_ && !stop_) {
+    SignalEventFd(wake_.get());
+    idle_cv_.wait(lock);
+  }
+  polling_ = true;
+  while (!stop_) {
+    for (int i = 0; i < kServedBetweenPolls && !tasks_.empty(); ++i) {
+      Task task = std::move(tasks_.front());
+      tasks_.pop_front();
+      lock.unlock();
+      const bool leave = task.communicator->LooksLong(task.channel);
+      if (!leave) task.communicator->RunChannel(task.channel);
+      lock.lock();
+      if (leave) {
+        long_.push_back(std::move(task));
+        if (idle_ > 0) idle_cv_.notify_one();
+        continue;
+      }
+      lock.unlock();
+      task.communicator.reset();
+      lock.lock();
+    }
+    lock.unlock();
+    Poll();
+    lock.lock();
+  }
+  idle_cv_.notify_all();
 }
 
 }  // namespace shunt::daemon

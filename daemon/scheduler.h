@@ -5,6 +5,10 @@
 // serves itself, so that a small operation costs no hand-off; when there is more to do, or when an
 // operation moves much, it wakes another worker, which becomes the poller meanwhile. With nothing
 // to do all of them sleep.
+//
+// With a source attached (what comes from other nodes) a thread of its own is the poller for good:
+// it drives the source too, so that an operation between nodes costs no hand-off either, and leaves
+// whatever moves much to the workers.
 #pragma once
 
 #include <condition_variable>
@@ -35,6 +39,14 @@ class Scheduler {
     // False: never spin when so many sessions are open. May be empty: always.
     std::function<bool()> may_spin;
   };
+  // Something else that the poller looks after.
+  struct Source {
+    int fd = -1;  // readable when there may be something to do
+    // Does what can be done now. True if anything was. By the poller.
+    std::function<bool()> drive;
+    // When `drive` wants to be called again in any case; kNeverNs: not. By the poller.
+    std::function<int64_t()> next_ns;
+  };
   // A submission of a session, checked by nobody yet. Called by the poller, one at a time.
   using OnSubmission =
       std::function<void(const std::shared_ptr<Session>&, const ring::Submission&)>;
@@ -46,6 +58,10 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
 
   absl::Status Start(Options options, OnSubmission on_submission, OnBroken on_broken);
+  // Once, after Start. The source lives until Stop.
+  absl::Status Attach(Source source);
+  // Has the source driven soon. Any thread.
+  void Nudge();
   // Joins the workers. Operations that wait for one are dropped. Idempotent.
   void Stop();
 
@@ -57,7 +73,7 @@ class Scheduler {
 
   // A worker will call communicator->RunChannel(channel) once.
   void Ready(std::shared_ptr<Communicator> communicator, uint32_t channel);
-  // True if some RunChannel waits for a worker.
+  // True if whoever serves should look at what else there is between two operations.
   bool OthersWait();
 
  private:
@@ -73,7 +89,9 @@ class Scheduler {
   };
 
   void Work(int index);
+  void Front();
   void Poll();
+  void Drive();
   // rings_mutex_ held. True if there was an entry.
   bool Take(Ring& ring);
 
@@ -90,9 +108,16 @@ class Scheduler {
   std::unordered_map<uint64_t, Ring> rings_;  // by session id
   std::vector<uint64_t> hot_;
 
+  // Of the attached poller.
+  Source source_;
+  int64_t source_moved_ns_ = 0;
+
   std::mutex mutex_;
   std::condition_variable idle_cv_;
   std::deque<Task> tasks_;
+  std::deque<Task> long_;  // that the attached poller leaves to the workers
+  bool attached_ = false;
+  bool nudged_ = false;
   int idle_ = 0;
   bool polling_ = false;
   bool poller_sleeps_ = false;

@@ -84,6 +84,8 @@ absl::Status Communicator::Attach(const Joined& joined, int board_fd) {
   ::madvise(board_memory_.data(), bytes, MADV_DONTFORK);
   board::MemberOptions member_options;
   if (shape.ranks > AvailableCpus()) member_options.spin_ns = 0;
+  // The daemon needs a CPU meanwhile, and so do its peers' interrupts.
+  member_options.remote_spin = 4 * shape.ranks <= AvailableCpus();
   board::MemberHost* const host = this;
   member_ = std::make_unique<board::Member>(board::Board(board_memory_.data(), shape),
                                             rank_on_node_, host, member_options);

@@ -395,8 +395,12 @@ bool Member::Impl::WaitFor(Operation& op, int64_t give_up_ns) {
     op.Leave();
     return step;
   };
+  // Other nodes take longer than a hand-over to a sleeper.
+  const bool sleeps = board.Remote(op.channel().id()) && !options.remote_spin;
+  const int64_t spin_ns = sleeps ? 0 : options.spin_ns;
+  const int64_t yield_ns = sleeps ? 0 : options.yield_ns;
   int64_t wait_began = 0;
-  int looks = options.spin_ns > 0 ? kLooksPerClock : 0;
+  int looks = spin_ns > 0 ? kLooksPerClock : 0;
   while (true) {
     Operation::Step step = drive();
     for (int i = 0; step == Operation::Step::kStalled && i < looks; ++i) {
@@ -421,8 +425,8 @@ bool Member::Impl::WaitFor(Operation& op, int64_t give_up_ns) {
     }
     if (now >= give_up_ns) return false;
     if (wait_began == 0) wait_began = now;
-    if (now - wait_began < options.spin_ns) continue;
-    if (now - wait_began < options.yield_ns) {
+    if (now - wait_began < spin_ns) continue;
+    if (now - wait_began < yield_ns) {
       // A pause is no rest for whoever waits for this CPU.
       looks = 0;
       ::sched_yield();

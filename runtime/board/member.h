@@ -76,6 +76,7 @@ class Operation;
 struct MemberOptions {
   int64_t spin_ns = 2'000;     // since the wait began; 0 where ranks outnumber CPUs
   int64_t yield_ns = 100'000;  // likewise, includes the spinning
+  bool remote_spin = true;     // also while other nodes are waited for
 };
 
 // Thread-safe. Calls take effect in the order of their Run and Start.

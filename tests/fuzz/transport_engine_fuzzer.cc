@@ -162,7 +162,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       case 6: {  // frames leave
         if (lost) break;
         const int stream = input.Take<uint8_t>() % kStreams;
-        engine.FlushCredits();
         while (engine.Pull(peer, stream)) {
           const OutFrame& frame = Engine::sending(peer, stream).back();
           SHUNT_CHECK(wire::Check(frame.header).ok());

@@ -399,8 +399,7 @@ void Engine::TellStray(Link* link, const Header& h) {
 
 void Engine::SlotFree(Link* link) {
   --link->slots_taken;
-  ++link->slots_owed;
-  ListCredit(link);
+  OweSlot(link);
 }
 
 }  // namespace shunt::transport

@@ -87,9 +87,6 @@ class Engine {
   }
   absl::Status Landed(PeerState* peer, int stream, uint32_t bytes);
 
-  // Gives back, with frames of their own, credits that no other frame has taken along.
-  void FlushCredits();
-
  private:
   struct Communicator {
     explicit Communicator(size_t kept) : operations(kept) {}
@@ -130,7 +127,6 @@ class Engine {
   void FinishData(Link* link, const InFrame& in);
   void TellStray(Link* link, const wire::Header& h);
   void SlotFree(Link* link);
-  void ListCredit(Link* link);
 
   // closing.cc
   void Withdraw(Link* link);
@@ -147,6 +143,8 @@ class Engine {
   void List(PeerState* peer, int stream);
   bool PullControl(PeerState* peer);
   static void Attach(Link* link, wire::Header* header);
+  void OweSlot(Link* link);
+  void OweNote(Link* link);
 
   Options options_;
   uint64_t serial_ = 0;
@@ -156,7 +154,6 @@ class Engine {
   absl::flat_hash_map<PeerId, std::unique_ptr<PeerState>> peers_;
   std::deque<Completion> completions_;
   std::deque<Work> work_;
-  std::vector<std::pair<PeerId, uint64_t>> owing_;  // links that may owe credits
 };
 
 }  // namespace shunt::transport

@@ -142,26 +142,18 @@ void Engine::Sent(PeerState* peer, int stream) {
   if (id != 0 && sends_.Find(id) != nullptr) EndSend(id, absl::StatusCode::kOk);
 }
 
-void Engine::ListCredit(Link* link) {
-  if (link->closed_here) return;
-  if (!link->credit_listed) {
-    link->credit_listed = true;
-    owing_.emplace_back(link->peer->id, link->communicator);
-  }
-  // A sender that has used up half of its window should not have to wait for the next message.
-  if (link->slots_owed == (options_.limits.eager_slots + 1) / 2) Control(link, Type::kCredit, {});
+// Slots go back with other frames. Only a peer that has used up half of them should not have to wait
+// for the next one: a frame for each would cost both sides as much as a message does. Without a slot
+// a message is announced, so nobody ever waits for the other half.
+void Engine::OweSlot(Link* link) {
+  ++link->slots_owed;
+  const bool half = link->slots_owed == (options_.limits.eager_slots + 1) / 2;
+  if (half && !link->closed_here) Control(link, Type::kCredit, {});
 }
 
-void Engine::FlushCredits() {
-  for (const auto& [id, communicator] : owing_) {
-    const PeerState* peer = FindPeer(id);
-    Link* link = peer == nullptr ? nullptr : FindLink(peer, communicator);
-    if (link == nullptr) continue;
-    link->credit_listed = false;
-    if (link->closed_here || (link->slots_owed == 0 && link->notes_owed == 0)) continue;
-    Control(link, Type::kCredit, {});
-  }
-  owing_.clear();
+// Notes are rare, and refused without a credit.
+void Engine::OweNote(Link* link) {
+  if (++link->notes_owed == 1 && !link->closed_here) Control(link, Type::kCredit, {});
 }
 
 }  // namespace shunt::transport

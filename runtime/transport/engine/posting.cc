@@ -387,8 +387,7 @@ size_t Engine::Take(absl::Span<Completion> out) {
       Link* link = peer == nullptr ? nullptr : FindLink(peer, next.tag.communicator);
       if (link != nullptr && link->notes_taken > 0) {
         --link->notes_taken;
-        ++link->notes_owed;
-        ListCredit(link);
+        OweNote(link);
       }
     }
     out[count++] = std::move(next);

@@ -94,7 +94,6 @@ struct Link {
   uint32_t slots_taken = 0, slots_owed = 0;
   uint32_t notes_taken = 0, notes_owed = 0;
   uint32_t granted = 0;        // grants neither filled nor refused
-  bool credit_listed = false;  // in the engine's list of links that may owe something
 
   absl::flat_hash_map<TagKey, Pool<SendState>::Id> sends;
   absl::flat_hash_map<TagKey, Pool<RecvState>::Id> recvs;

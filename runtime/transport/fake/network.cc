@@ -30,14 +30,8 @@ class FakeNetwork::Endpoint : public Transport {
     return engine_.SendNote(peer, communicator, note);
   }
   size_t Poll(absl::Span<Completion> out) override {
-    engine_.FlushCredits();
     network_->Flush(this);
-    const size_t count = engine_.Take(out);
-    if (count == 0) {
-      engine_.FlushCredits();
-      network_->Flush(this);
-    }
-    return count;
+    return engine_.Take(out);
   }
   // Virtual time has no descriptor.
   int fd() const override { return -1; }

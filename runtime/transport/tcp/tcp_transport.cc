@@ -131,7 +131,6 @@ size_t TcpTransport::Poll(absl::Span<Completion> out) {
     // It was the owner who was away, longer than between two ticks: no peer's silence.
     for (const auto& [id, peer] : peers_) peer->came_ns += now_ns_ - before_ns;
   }
-  engine_.FlushCredits();
   WriteAll();
   bool tick = false;
   if (!engine_.has_completions()) {
@@ -152,10 +151,6 @@ size_t TcpTransport::Poll(absl::Span<Completion> out) {
     WriteAll();
   }
   const size_t taken = engine_.Take(out);
-  if (taken == 0) {
-    engine_.FlushCredits();
-    WriteAll();
-  }
   closed_.clear();
   return taken;
 }

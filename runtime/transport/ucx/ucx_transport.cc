@@ -130,7 +130,6 @@ size_t UcxTransport::Poll(absl::Span<Completion> out) {
     // It was the owner who was away: no peer's silence.
     for (const auto& [id, peer] : peers_) peer->came_ns += now_ns_ - before_ns;
   }
-  engine_.FlushCredits();
   WriteAll();
   if (!engine_.has_completions()) {
     polling_ = true;
@@ -149,7 +148,6 @@ size_t UcxTransport::Poll(absl::Span<Completion> out) {
 
 // What comes from now on must make the descriptor readable.
 void UcxTransport::Rest() {
-  engine_.FlushCredits();
   WriteAll();
   Reap();
   int64_t wake_ns = next_tick_ns_;
