@@ -207,7 +207,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   struct RemoteChannel {
     uint64_t next = 1;  // the sequence that the engine gets next, or has if busy
     bool busy = false;
-    std::string words;  // of the call in the works
+    int rank = 0;  // of the call in the works, by its place here
+    board::CallRecord record;
     int64_t deadline_ns = kNeverNs;
   };
   std::vector<NodeKey> nodes_;

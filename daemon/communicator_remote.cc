@@ -34,6 +34,9 @@ void Communicator::Span(NodeEngine* engine, NodeEngine::Span span) {
   nodes_ = span.nodes;
   node_of_ = span.map.node_of;
   node_ = span.node;
+  for (int rank = 0; rank < board_.ranks(); ++rank) {
+    span.ranks.push_back(board::RankText(board_, rank));
+  }
   span.failed = [weak = weak_from_this()](const NodeFailure& failure) {
     if (const auto self = weak.lock()) self->Fail(failure);
   };
@@ -100,8 +103,8 @@ void Communicator::RunRemote(uint32_t channel) {
     }
     call.tables.assign(gathered.tables.begin(), gathered.tables.end());
     const int first = board_.RankOf(channel, 0);
-    call.words = absl::StrCat(board::RankText(board_, first), " called ", server_.LastCall(first));
-    state.words = call.words;
+    call.rank = state.rank = first;
+    call.record = state.record = board::LastCallRecord(board_, first);
     call.done = [self = shared_from_this(), channel, seq = state.next](const absl::Status& s) {
       self->Exchanged(channel, seq, s);
     };
@@ -174,7 +177,8 @@ void Communicator::FailAbsent(uint32_t channel, uint64_t seq, const std::string&
     std::lock_guard lock(mutex_);
     const RemoteChannel& state = remote_[channel];
     if (!state.busy || state.next != seq) return;  // it has ended meanwhile
-    words = state.words;
+    words =
+        absl::StrCat(board::RankText(board_, state.rank), " called ", board::Text(state.record));
   }
   Fail({board::FailureReason::kAbsent,
         absl::StrCat(words, " on communicator '", key_.name, "' and waited until its deadline",

@@ -47,6 +47,7 @@ void NodeEngine::Stop() {
     unread.swap(mail_);
   }
   transport_->Poll(absl::MakeSpan(completions_));  // the last words
+  ended_ = true;
   // They hold what calls Close.
   unread.clear();
   running_.clear();
@@ -75,12 +76,9 @@ bool NodeEngine::RunMail() {
 
 bool NodeEngine::Drive() {
   const std::lock_guard driving(driving_);
+  if (ended_) return false;
   bool any = false;
   for (int round = 0; round < kRoundsMax; ++round) {
-    {
-      std::lock_guard lock(mutex_);
-      if (stopped_) return any;
-    }
     const bool mail = RunMail();
     RunOverdue();
     const size_t count = transport_->Poll(absl::MakeSpan(completions_));

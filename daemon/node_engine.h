@@ -15,6 +15,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "runtime/board/failure.h"
 #include "runtime/board/layout.h"
 #include "runtime/core/clock.h"
 #include "runtime/exchange/choice.h"
@@ -83,6 +84,7 @@ class NodeEngine {
     exchange::NodeMap map;
     int node = 0;
     std::vector<NodeKey> nodes;
+    std::vector<std::string> ranks;  // this node's, in words
     exchange::Policy policy;
     bool pinned = false;  // the policy stays
     // This node's ranks call, another node's failed, or is lost: no more operations succeed.
@@ -109,7 +111,8 @@ class NodeEngine {
     std::vector<exchange::Exchange::LocalRank> local;  // this node's, by rank; of a pair: the one
     std::vector<board::VRow> tables;  // all_to_all_v: `world` rows of each local rank
     std::shared_ptr<void> pins;       // keeps the buffers
-    std::string words;                // the call, for messages
+    int rank = 0;                     // this node's first, by its place on the node
+    board::CallRecord record;         // its call, for messages
     std::function<void(const absl::Status&)> done;
   };
   void Begin(Call call);
@@ -164,6 +167,7 @@ class NodeEngine {
 
   // Of who drives.
   std::mutex driving_;  // taken by Stop too
+  bool ended_ = false;
   std::vector<transport::Completion> completions_{256};
   uint64_t incarnation_;
   exchange::BufferPool pool_;

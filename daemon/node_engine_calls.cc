@@ -13,6 +13,7 @@ constexpr uint32_t kWindow = 4;  // slices at a time
 // Signatures of ended operations, and of such as are not begun here, that are kept for messages
 // that come late or early.
 constexpr size_t kHistory = 64;
+constexpr size_t kPreparedMax = 16;
 // Of channel numbers: what brings the nodes of an operation with a root together, whose data moves
 // along edges that two wrong roots might not share.
 constexpr uint32_t kAgreement = 1u << 31;
@@ -59,6 +60,22 @@ class LocalTable final : public exchange::PairTable {
 
 }  // namespace
 
+// The shape's map lives as long as the span.
+const NodeEngine::SpanState::Prepared& NodeEngine::SpanState::Prepare(const CollectiveSpec& spec,
+                                                                      int node, bool pair) {
+  static const exchange::NodeMap pair_map = *exchange::NodeMap::Make({0, 1});
+  const uint32_t version = policies->version();
+  for (const Prepared& p : prepared) {
+    if (p.spec == spec && p.version == version && p.node == node && p.pair == pair) return p;
+  }
+  Prepared fresh{spec, version, node, pair, {}, nullptr};
+  fresh.shape = exchange::ChooseShape(spec, pair ? pair_map : span.map, policies->policy());
+  fresh.program = exchange::Exchange::ProgramOf(fresh.shape.net, node);
+  if (prepared.size() < kPreparedMax) return prepared.emplace_back(std::move(fresh));
+  oldest_prepared = (oldest_prepared + 1) % kPreparedMax;
+  return prepared[oldest_prepared] = std::move(fresh);
+}
+
 void NodeEngine::Begin(Call call) {
   Post([this, call = std::move(call)]() mutable { StartCall(std::move(call)); });
 }
@@ -84,7 +101,7 @@ void NodeEngine::StartCall(Call call) {
     }
   }
   const transport::Signature signature = SignatureOf(call.spec);
-  span.known.push_back({call.channel, call.sequence, signature, call.words});
+  span.known.push_back({call.channel, call.sequence, signature, call.rank, call.record});
   if (span.known.size() > kHistory) span.known.pop_front();
 
   auto running = std::make_unique<Running>();
@@ -106,7 +123,6 @@ void NodeEngine::StartCall(Call call) {
   if (r.call.channel == 0) {
     setup.node = span.span.node;
     setup.peers = span.peers;
-    setup.shape = exchange::ChooseShape(spec, span.span.map, policies.policy());
     if (spec.kind == OpKind::kAllToAllV) {
       r.pairs = std::make_unique<LocalTable>(span.span.map, span.span.node, r.call.tables);
       setup.pairs = r.pairs.get();
@@ -114,21 +130,25 @@ void NodeEngine::StartCall(Call call) {
   } else {
     const int source = static_cast<int>((r.call.channel - 1) / world);
     const int destination = static_cast<int>((r.call.channel - 1) % world);
-    r.pair_map = *exchange::NodeMap::Make({0, 1});
     r.pair_peers = {span.peers[span.span.map.node_of[source]],
                     span.peers[span.span.map.node_of[destination]]};
     spec.kind = OpKind::kBroadcast;
     spec.root = 0;
     setup.node = span.span.map.node_of[source] == span.span.node ? 0 : 1;
     setup.peers = r.pair_peers;
-    setup.shape = exchange::ChooseShape(spec, r.pair_map, policies.policy());
   }
+  const auto prepare = [&](exchange::Exchange::Setup& s, const CollectiveSpec& what) {
+    const SpanState::Prepared& prepared = span.Prepare(what, s.node, r.call.channel != 0);
+    s.shape = prepared.shape;
+    s.program = prepared.program;
+  };
+  prepare(setup, spec);
   if (setup.shape.net.kind == OpKind::kBroadcast || HasRoot(spec.kind)) {
     if (r.call.channel == 0) {
       exchange::Exchange::Setup agreement = setup;
       CollectiveSpec barrier{};
       barrier.kind = OpKind::kBarrier;
-      agreement.shape = exchange::ChooseShape(barrier, span.span.map, policies.policy());
+      prepare(agreement, barrier);
       agreement.header.tag.channel |= kAgreement;
       r.agreement = std::make_unique<exchange::Exchange>(std::move(agreement), transport_.get(),
                                                          &pool_, (number + 1) << 32);
@@ -151,7 +171,9 @@ void NodeEngine::StartCall(Call call) {
     }
     span.strays.erase(span.strays.begin() + static_cast<std::ptrdiff_t>(i));
     if (stray.signature == signature) continue;
-    Send(span, stray.peer, exchange::CalledNote{r.call.channel, r.call.sequence, r.call.words});
+    Send(span, stray.peer,
+         exchange::CalledNote{r.call.channel, r.call.sequence,
+                              span.Words(r.call.rank, r.call.record)});
   }
   Settle(number);
   DoomIfLeft(number);
@@ -163,8 +185,9 @@ void NodeEngine::Settle(uint64_t number) {
   Running& r = *it->second;
   for (const exchange::Exchange* e : {r.data.get(), r.agreement.get()}) {
     if (e == nullptr || e->status().ok()) continue;
-    Doom(number, {board::FailureReason::kRankDied,
-                  absl::StrCat(r.call.words, ", but ", e->status().message())});
+    Doom(number,
+         {board::FailureReason::kRankDied, absl::StrCat(r.span->Words(r.call.rank, r.call.record),
+                                                        ", but ", e->status().message())});
     return;
   }
   if (!r.data->done() || (r.agreement != nullptr && !r.agreement->done())) return;
@@ -187,7 +210,8 @@ void NodeEngine::OnStray(const transport::Completion& c) {
     return;
   }
   if (mine->signature == c.signature) return;
-  Send(span, c.peer, exchange::CalledNote{channel, c.tag.sequence, mine->words});
+  Send(span, c.peer,
+       exchange::CalledNote{channel, c.tag.sequence, span.Words(mine->rank, mine->record)});
 }
 
 }  // namespace shunt::daemon

@@ -132,8 +132,8 @@ void NodeEngine::OnNote(const transport::Completion& c) {
     if (mine == nullptr) return;
     FailSpan(span,
              {board::FailureReason::kMismatch,
-              absl::StrCat("the calls do not match: ", mine->words, "; on node ",
-                           peers_[c.peer]->node.name, " ", called->words)},
+              absl::StrCat("the calls do not match: ", span.Words(mine->rank, mine->record),
+                           "; on node ", peers_[c.peer]->node.name, " ", called->words)},
              true);
   } else if (const auto* left = std::get_if<exchange::LeftNote>(&*note)) {
     // A node speaks of its own ranks.
@@ -173,8 +173,9 @@ void NodeEngine::DoomIfLeft(uint64_t number) {
   SpanState& span = *it->second->span;
   const Call& call = it->second->call;
   for (const auto& [rank, left] : span.left) {
-    NodeFailure failure{board::FailureReason::kRankLeft,
-                        absl::StrCat(call.words, ", but ", left.words, " has left")};
+    NodeFailure failure{
+        board::FailureReason::kRankLeft,
+        absl::StrCat(span.Words(call.rank, call.record), ", but ", left.words, " has left")};
     if (call.channel != 0) {
       const auto pair = static_cast<int>(call.channel - 1);
       const int world = span.span.map.world();

@@ -126,15 +126,20 @@ std::string CallText(const Board& board, uint32_t channel, uint64_t seq, const P
   return CallWords(body.kind, body.dtype, body.redop, body.root, peer, seq, body.count);
 }
 
-std::string LastCallText(const Board& board, int rank) {
+CallRecord LastCallRecord(const Board& board, int rank) {
   const LastCall& last = board.last_call(rank);
-  const uint64_t seq = last.sequence.load(std::memory_order_relaxed);
-  if (seq == 0) return "";
-  const uint64_t words = last.words.load(std::memory_order_relaxed);
-  const int root_or_peer = static_cast<int16_t>(words >> 32);
-  return CallWords(words & 0xff, (words >> 8) & 0xff, (words >> 16) & 0xff, root_or_peer,
-                   root_or_peer, seq, last.count.load(std::memory_order_relaxed));
+  return {last.sequence.load(std::memory_order_relaxed), last.words.load(std::memory_order_relaxed),
+          last.count.load(std::memory_order_relaxed)};
 }
+
+std::string Text(const CallRecord& call) {
+  if (call.sequence == 0) return "";
+  const int root_or_peer = static_cast<int16_t>(call.words >> 32);
+  return CallWords(call.words & 0xff, (call.words >> 8) & 0xff, (call.words >> 16) & 0xff,
+                   root_or_peer, root_or_peer, call.sequence, call.count);
+}
+
+std::string LastCallText(const Board& board, int rank) { return Text(LastCallRecord(board, rank)); }
 
 std::string NameText(const Board& board) {
   const Header& h = board.header();

@@ -39,7 +39,13 @@ inline absl::Status DeadCommunicator(const Board& board) {
 std::string RankText(const Board& board, int rank);
 // "all_reduce #12 float32 sum count 1024"; `channel` tells sends and receives their peer.
 std::string CallText(const Board& board, uint32_t channel, uint64_t seq, const PostBody& body);
-// The rank's last call in the same form; "" if it never called.
+// The rank's last call, to be put into words when it is needed.
+struct CallRecord {
+  uint64_t sequence = 0, words = 0, count = 0;
+};
+CallRecord LastCallRecord(const Board& board, int rank);
+// In the same form; "" if it never called.
+std::string Text(const CallRecord& call);
 std::string LastCallText(const Board& board, int rank);
 // "'name'"; bounded and printable.
 std::string NameText(const Board& board);

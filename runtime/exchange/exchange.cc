@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/core/check.h"
@@ -26,9 +27,11 @@ Exchange::Exchange(Setup setup, transport::Transport* transport, BufferPool* poo
       pool_(pool),
       token_base_(token_base),
       element_bytes_(SizeOf(setup_.shape.call.dtype)),
-      reduces_(Reduces(setup_.shape.call.kind)) {
+      reduces_(Reduces(setup_.shape.call.kind)),
+      apart_(OutputsAreApart()),
+      program_(*setup_.program),
+      plan_(program_.steps) {
   SHUNT_CHECK(setup_.window >= 1 && setup_.window <= 255);
-  ReadPlan();
 }
 
 Exchange::~Exchange() {
@@ -38,21 +41,22 @@ Exchange::~Exchange() {
   }
 }
 
-void Exchange::ReadPlan() {
-  const NetSpec& net = setup_.shape.net;
-  const uint32_t count = NetStepCount(net, setup_.node);
+std::shared_ptr<const Exchange::Program> Exchange::ProgramOf(const NetSpec& net, int node) {
+  auto program = std::make_shared<Program>();
+  const uint32_t count = NetStepCount(net, node);
   SHUNT_CHECK(count < (1u << kStepBits));
   absl::flat_hash_map<int32_t, uint32_t> sent, received;
-  plan_.reserve(count);
-  ordinals_.reserve(count);
+  program->steps.reserve(count);
+  program->ordinals.reserve(count);
   for (uint32_t i = 0; i < count; ++i) {
-    plan_.push_back(NetStepAt(net, setup_.node, i));
-    const NetStep& step = plan_.back();
-    combines_ |= step.kind == NetStep::Kind::kCombine;
-    ordinals_.push_back(Receives(step) ? received[step.peer]++ : sent[step.peer]++);
+    program->steps.push_back(NetStepAt(net, node, i));
+    const NetStep& step = program->steps.back();
+    program->combines |= step.kind == NetStep::Kind::kCombine;
+    program->ordinals.push_back(Receives(step) ? received[step.peer]++ : sent[step.peer]++);
     if (!Receives(step)) continue;
-    ForEachBlock(net, setup_.node, step, [&](uint32_t block) { last_recv_[block] = i; });
+    ForEachBlock(net, node, step, [&](uint32_t block) { program->last_recv[block] = i; });
   }
+  return program;
 }
 
 void Exchange::Start() {
@@ -170,6 +174,28 @@ bool Exchange::NeededHere(const Extent& extent) const {
                      [](const LocalRank& rank) { return rank.out != nullptr; });
 }
 
+bool Exchange::OutputsAreApart() const {
+  const CollectiveSpec& call = setup_.shape.call;
+  if (call.kind == OpKind::kAllToAllV) return false;  // extents are the ranks' own affair
+  const NodeMap& map = *setup_.shape.map;
+  const size_t block_bytes = call.count * element_bytes_;
+  for (size_t i = 0; i < setup_.local.size(); ++i) {
+    const std::byte* in = setup_.local[i].in;
+    if (in == nullptr) continue;
+    const int reader = map.ranks_of[setup_.node][i];
+    const size_t in_bytes = InputBlocks(call, map.world(), reader) * block_bytes;
+    for (size_t o = 0; o < setup_.local.size(); ++o) {
+      const std::byte* out = setup_.local[o].out;
+      if (out == nullptr) continue;
+      const int writer = map.ranks_of[setup_.node][o];
+      const size_t out_bytes = OutputBlocks(call, map.world(), writer) * block_bytes;
+      const std::less<const std::byte*> before;
+      if (before(in, out + out_bytes) && before(out, in + in_bytes)) return false;
+    }
+  }
+  return true;
+}
+
 size_t Exchange::BytesOf(uint32_t block, uint32_t slice) const {
   return ElementsOf(setup_.shape, setup_.pairs, block, slice) * element_bytes_;
 }
@@ -193,7 +219,7 @@ void Exchange::Give(Buffer& buffer) {
 // True if the node's own ranks contribute to the block from the start.
 bool Exchange::Holds(uint32_t block) const {
   if (setup_.local.empty()) return false;
-  if (combines_) return block == static_cast<uint32_t>(setup_.node);
+  if (program_.combines) return block == static_cast<uint32_t>(setup_.node);
   bool holds = false;
   const NodeMap& map = *setup_.shape.map;
   ForEachExtent(setup_.shape, setup_.pairs, block, 0, [&](const Extent& extent) {
@@ -231,7 +257,7 @@ void Exchange::PlaceOwn(Slice& slice) {
   absl::InlinedVector<Scalar, 8> scalars;
   for (const LocalRank& rank : setup_.local) scalars.push_back(rank.scalar);
   const auto place = [&](uint32_t block) {
-    if (combines_ || last_recv_.contains(block)) return;
+    if (program_.combines || program_.last_recv.contains(block)) return;
     ForEachExtent(setup_.shape, setup_.pairs, block, slice.index, [&](const Extent& extent) {
       Outputs(extent, &outs);
       if (outs.empty()) return;
@@ -353,8 +379,8 @@ bool Exchange::OneOutputPiece(Slice& slice, uint32_t step, absl::Span<std::byte>
 void Exchange::PostRecv(Slice& slice, uint32_t step, bool ready) {
   Step& state = slice.steps[step];
   absl::Span<std::byte> message;
-  state.direct =
-      ready && plan_[step].kind == NetStep::Kind::kRecv && OneOutputPiece(slice, step, &message);
+  state.direct = (ready || apart_) && plan_[step].kind == NetStep::Kind::kRecv &&
+                 OneOutputPiece(slice, step, &message);
   if (!state.direct) {
     state.buffer = Take(MessageBytes(slice, step));
     message = absl::MakeSpan(state.buffer.data, state.buffer.bytes);
@@ -515,7 +541,7 @@ uint64_t Exchange::Token(const Slice& slice, uint32_t step) const {
 transport::Message Exchange::Header(const Slice& slice, uint32_t step) const {
   transport::Message message = setup_.header;
   message.peer = setup_.peers[plan_[step].peer];
-  message.tag.step = ordinals_[step];
+  message.tag.step = program_.ordinals[step];
   message.tag.slice = slice.index;
   return message;
 }

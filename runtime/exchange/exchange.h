@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -36,7 +37,18 @@ class Exchange {
     std::byte* out = nullptr;
     Scalar scalar{};  // premul_sum
   };
+  // What a node does for a plan: the same for every operation of that shape.
+  struct Program {
+    std::vector<NetStep> steps;
+    std::vector<uint32_t> ordinals;  // of each step among the messages with its peer
+    absl::flat_hash_map<uint32_t, uint32_t> last_recv;  // by block: the last step that receives it
+    // The blocks are the nodes' whole vectors, and one step combines them at the end.
+    bool combines = false;
+  };
+  static std::shared_ptr<const Program> ProgramOf(const NetSpec& net, int node);
+
   struct Setup {
+    std::shared_ptr<const Program> program;  // of shape.net and node
     Shape shape;   // its map outlives the exchange; net.participants == map->nodes()
     int node = 0;  // this one; participants and more: an aggregator
     std::vector<LocalRank> local;  // in the order of map->ranks_of[node]
@@ -85,7 +97,6 @@ class Exchange {
     absl::flat_hash_map<uint32_t, Value> values;  // those that are not kInputs
   };
 
-  void ReadPlan();
   void BeginSlice(Slice& slice, uint32_t index);
   void Advance(Slice& slice);
   void EndSlice(Slice& slice);
@@ -104,9 +115,10 @@ class Exchange {
   // Combines this node's inputs to the block in scratch memory.
   void Materialise(Slice& slice, uint32_t block, Value& value);
   bool NeededHere(const Extent& extent) const;
+  bool OutputsAreApart() const;
   // True if the step gives this node the block's last value, the outputs'.
   bool Final(uint32_t step, uint32_t block) const {
-    return !combines_ && last_recv_.at(block) == step;
+    return !program_.combines && program_.last_recv.at(block) == step;
   }
   const std::byte* Input(int local, const Extent& extent) const;
   // The outputs of this node's ranks for the extent.
@@ -128,13 +140,12 @@ class Exchange {
   const uint64_t token_base_;
   const size_t element_bytes_;
   const bool reduces_;
+  // No output shares memory with an input: a block may come home before others are done with it.
+  const bool apart_;
 
-  // The blocks are the nodes' whole vectors, and one step combines them at the end.
-  bool combines_ = false;
-  std::vector<NetStep> plan_;
-  std::vector<uint32_t> ordinals_;  // of each step among the messages with its peer
-  absl::flat_hash_map<uint32_t, uint32_t> last_recv_;  // by block: the last step that receives it
-  std::vector<Slice> slices_;                          // the window
+  const Program& program_;
+  const std::vector<NetStep>& plan_;
+  std::vector<Slice> slices_;  // the window
   uint32_t next_slice_ = 0;
   uint32_t slices_ended_ = 0;
   uint32_t in_flight_ = 0;

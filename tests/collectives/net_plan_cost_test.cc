@@ -127,7 +127,10 @@ TEST_CASE("few bytes are a matter of latencies, many of link bytes") {
   const uint64_t many = 64 << 20;
   const double doubling = seconds(all_reduce, Algorithm::kRecursiveDoubling, many);
   CHECK(seconds(all_reduce, Algorithm::kRing, many) < doubling / 2);
-  CHECK(seconds(all_reduce, Algorithm::kHalvingDoubling, many) < doubling / 2);
+  // It copies what lies apart, but still.
+  CHECK(seconds(all_reduce, Algorithm::kHalvingDoubling, many) < doubling);
+  CHECK(seconds(all_reduce, Algorithm::kRing, many) <
+        seconds(all_reduce, Algorithm::kHalvingDoubling, many));
   CHECK(seconds(OpKind::kBroadcast, Algorithm::kDoubleTree, many) <
         seconds(OpKind::kBroadcast, Algorithm::kBinomial, many) / 2);
   CHECK(seconds(OpKind::kAllToAll, Algorithm::kPairwise, many) <

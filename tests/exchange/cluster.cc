@@ -132,6 +132,7 @@ std::string Cluster::Run() {
     setup.shape.net.root = HasRoot(case_.call.kind) ? map_.node_of[case_.call.root] : 0;
     if (absl::Status s = ValidateNetSpec(setup.shape.net); !s.ok()) return s.ToString();
     setup.node = node;
+    setup.program = exchange::Exchange::ProgramOf(setup.shape.net, node);
     setup.window = case_.window;
     setup.pairs = pairs_.get();
     setup.peers = peers_;

@@ -33,6 +33,7 @@ struct CollectiveSpec {
   Redop redop;
   int32_t root;
   uint64_t count;
+  bool operator==(const CollectiveSpec&) const = default;
 };
 
 // One line of a plan. The element offset of a block in its buffer is block * count.

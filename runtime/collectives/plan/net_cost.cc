@@ -52,18 +52,24 @@ NetCost HalvingDoubling(const Call& c) {
   if (c.Is(OpKind::kAllReduce)) {
     const double half = c.s * (q - 1) / q;
     const double reduced = half + fold * c.s;
-    return {2 * levels + 2 * fold,     2 * levels + fold, 2 * half + fold * c.s,
-            2 * half + 2 * fold * c.s, reduced,           reduced};
+    NetCost cost = {2 * levels + 2 * fold,     2 * levels + fold, 2 * half + fold * c.s,
+                    2 * half + 2 * fold * c.s, reduced,           reduced};
+    cost.copied_bytes = 3 * (half - c.s / q);  // all messages but those of one block
+    return cost;
   }
   // The first virtual participant's ranges have the most blocks: two where a pair has folded.
   double blocks = 0;
   for (int32_t m = q / 2; m > 0; m /= 2) blocks += std::min(2 * m, m + pairs);
   if (c.Is(OpKind::kReduceScatter)) {
     const double in = (blocks + fold * c.n) * c.b;
-    return {levels + 2 * fold, levels + fold, in, in + fold * c.b, in, in};
+    NetCost cost = {levels + 2 * fold, levels + fold, in, in + fold * c.b, in, in};
+    cost.copied_bytes = std::max(0.0, in - c.b);
+    return cost;
   }
   const double out = (blocks + fold * (c.n - 1)) * c.b;
-  return {levels + 2 * fold, levels + fold, out, out + fold * c.b, 0, 0};
+  NetCost cost = {levels + 2 * fold, levels + fold, out, out + fold * c.b, 0, 0};
+  cost.copied_bytes = 2 * std::max(0.0, out - c.b);
+  return cost;
 }
 
 // Thakur and others 2005, section 4.4.
@@ -86,7 +92,9 @@ NetCost Bruck(const Call& c) {
     }
     blocks = sent;
   }
-  return {rounds, rounds, blocks * c.b, blocks * c.b, 0, 0};
+  NetCost cost = {rounds, rounds, blocks * c.b, blocks * c.b, 0, 0};
+  cost.copied_bytes = 2 * (c.Is(OpKind::kAllToAll) ? blocks : blocks - 1) * c.b;
+  return cost;
 }
 
 // arXiv 2506.20252. The bounded form pays a latency a round here, as if it had one arrival at a
@@ -95,7 +103,10 @@ NetCost Pat(const Call& c) {
   const double rounds = c.spec.algorithm == Algorithm::kPatBounded ? c.n - 1 : net::CeilLog2(c.n);
   const double moved = (c.n - 1) * c.b;
   const double reduced = c.Is(OpKind::kReduceScatter) ? moved : 0;
-  return {rounds, rounds, moved, moved, reduced, reduced};
+  NetCost cost = {rounds, rounds, moved, moved, reduced, reduced};
+  const double sides = c.Is(OpKind::kReduceScatter) ? 1 : 2;
+  if (c.spec.algorithm == Algorithm::kPat) cost.copied_bytes = sides * (moved - c.b);
+  return cost;
 }
 
 // Thakur and others 2005, section 4.2. Pairwise pays a latency a round: an executor that does not
@@ -202,8 +213,9 @@ double PredictSeconds(const NetCost& cost, const LinkModel& model) {
   const double byte_s = (cost.incast ? model.incast_factor : 1) / model.bytes_per_s;
   const double reduce_s = 1 / model.reduce_bytes_per_s;
   // The first slice goes the whole way; the others follow at the pace of the busiest resource.
-  const double first = cost.path_bytes * byte_s + cost.path_reduced_bytes * reduce_s;
-  const double pace = std::max(cost.link_bytes * byte_s, cost.reduced_bytes * reduce_s);
+  const double copies = cost.copied_bytes * reduce_s;
+  const double first = cost.path_bytes * byte_s + cost.path_reduced_bytes * reduce_s + copies;
+  const double pace = std::max(cost.link_bytes * byte_s, cost.reduced_bytes * reduce_s) + copies;
   return cost.latencies * model.latency_s +
          std::max(cost.latencies, cost.messages * slices) * model.message_overhead_s +
          first / slices + pace * (1 - 1 / slices);

@@ -18,7 +18,7 @@ struct LinkModel {
   double latency_s = 0;           // first byte out to first byte in
   double message_overhead_s = 0;  // a participant's own time for each message
   double bytes_per_s = 1;         // of a participant's link, each direction
-  double reduce_bytes_per_s = 1;  // contributions combined
+  double reduce_bytes_per_s = 1;  // contributions combined, or bytes copied
   // Time of bytes that several senders send to one receiver at once, as a multiple of their time
   // alone. At least 1.
   double incast_factor = 1;
@@ -37,6 +37,9 @@ struct NetCost {
   double path_reduced_bytes = 0;
   double block_bytes = 0;  // what slices are cut from
   bool incast = false;     // several send to one at once
+  // Copied in memory besides: messages of several blocks, whose slices never lie together, are put
+  // together and taken apart.
+  double copied_bytes = 0;
 };
 
 // `bytes` is the size of the vector of all_reduce, reduce and broadcast, and of the larger buffer

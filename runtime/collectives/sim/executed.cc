@@ -120,6 +120,7 @@ class Run {
     if (setup.shape.net.kind == OpKind::kAllToAllV) setup.shape.net.kind = OpKind::kAllToAll;
     setup.shape.slices = slices;
     setup.node = e;
+    setup.program = exchange::Exchange::ProgramOf(setup.shape.net, e);
     setup.window = cluster_.window;
     setup.peers = ids_;
     setup.header.tag.communicator = kCommunicator;

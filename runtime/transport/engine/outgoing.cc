@@ -142,9 +142,9 @@ void Engine::Sent(PeerState* peer, int stream) {
   if (id != 0 && sends_.Find(id) != nullptr) EndSend(id, absl::StatusCode::kOk);
 }
 
-// Slots go back with other frames. Only a peer that has used up half of them should not have to wait
-// for the next one: a frame for each would cost both sides as much as a message does. Without a slot
-// a message is announced, so nobody ever waits for the other half.
+// Slots go back with other frames. Only a peer that has used up half of them should not have to
+// wait for the next one: a frame for each would cost both sides as much as a message does. Without
+// a slot a message is announced, so nobody ever waits for the other half.
 void Engine::OweSlot(Link* link) {
   ++link->slots_owed;
   const bool half = link->slots_owed == (options_.limits.eager_slots + 1) / 2;

@@ -93,7 +93,7 @@ struct Link {
   // What we have let the peer send.
   uint32_t slots_taken = 0, slots_owed = 0;
   uint32_t notes_taken = 0, notes_owed = 0;
-  uint32_t granted = 0;        // grants neither filled nor refused
+  uint32_t granted = 0;  // grants neither filled nor refused
 
   absl::flat_hash_map<TagKey, Pool<SendState>::Id> sends;
   absl::flat_hash_map<TagKey, Pool<RecvState>::Id> recvs;

@@ -133,7 +133,8 @@ size_t TcpTransport::Poll(absl::Span<Completion> out) {
   }
   WriteAll();
   bool tick = false;
-  if (!engine_.has_completions()) {
+  // Who comes back from what the last look has found is asked again by the descriptor.
+  if (!engine_.has_completions() && !std::exchange(looked_, false)) {
     epoll_event events[kEventsMax];
     const int count = ::epoll_wait(epoll_.get(), events, kEventsMax, 0);
     for (int i = 0; i < count; ++i) {
@@ -149,6 +150,7 @@ size_t TcpTransport::Poll(absl::Span<Completion> out) {
     // Silence is judged after all that has come was read.
     if (tick && count < kEventsMax) Tick();
     WriteAll();
+    looked_ = engine_.has_completions() && count < kEventsMax;
   }
   const size_t taken = engine_.Take(out);
   closed_.clear();
@@ -171,7 +173,7 @@ void TcpTransport::ReadFrom(Socket* socket) {
   const absl::Status status =
       socket->reader->Read(socket->bytes.get(), &engine_, peer->engine, socket->stream,
                            peer->version, kReadBudget, &came);
-  if (came) peer->came_ns = NowNs();
+  if (came) peer->came_ns = now_ns_;
   if (!status.ok()) Lose(peer, status);
 }
 
@@ -182,7 +184,7 @@ void TcpTransport::WriteTo(Socket* socket) {
   const absl::Status status =
       socket->writer.Write(socket->bytes.get(), &engine_, peer->engine, socket->stream,
                            peer->version, options_.crc, &socket->blocked, &went);
-  if (went) peer->sent_ns = NowNs();
+  if (went) peer->sent_ns = now_ns_;
   if (!status.ok()) return Lose(peer, status);
   Watch(socket, socket->blocked ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }

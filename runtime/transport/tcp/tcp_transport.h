@@ -96,7 +96,8 @@ class TcpTransport : public PeerTransport {
   Engine engine_;
   UniqueFd epoll_, listener_, timer_;
   uint16_t port_ = 0;
-  int64_t now_ns_ = 0;  // of this Poll
+  int64_t now_ns_ = 0;   // of this Poll
+  bool looked_ = false;  // all that was readable has been read, and the owner has not waited since
   bool timer_armed_ = false;
   bool listener_paused_ = false;
   absl::flat_hash_map<PeerId, std::unique_ptr<Peer>> peers_;
