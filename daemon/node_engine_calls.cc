@@ -73,6 +73,10 @@ void NodeEngine::StartCall(Call call) {
   }
   SpanState& span = *it->second;
   exchange::PolicySwitch& policies = *span.policies;
+  if (call.channel == 0 && span.Undecided()) {
+    span.held = std::move(call);
+    return;
+  }
   if (call.channel == 0) {
     span.begun = call.sequence;
     std::optional<exchange::DecideNote> decided;
@@ -125,9 +129,12 @@ void NodeEngine::StartCall(Call call) {
     setup.peers = r.pair_peers;
     setup.shape = exchange::ChooseShape(spec, r.pair_map, policies.policy());
   }
-  if (setup.shape.net.kind == OpKind::kBroadcast || HasRoot(spec.kind)) {
+  if (setup.shape.net.algorithm == Algorithm::kAggregated) BeginAggregated(r, &setup);
+  if (setup.shape.net.kind == OpKind::kBroadcast || HasRoot(spec.kind) || r.aggregated) {
     if (r.call.channel == 0) {
       exchange::Exchange::Setup agreement = setup;
+      agreement.header.tag.communicator = span.span.wire_id;
+      agreement.peers = span.peers;
       CollectiveSpec barrier{};
       barrier.kind = OpKind::kBarrier;
       agreement.shape = exchange::ChooseShape(barrier, span.span.map, policies.policy());
@@ -163,16 +170,20 @@ void NodeEngine::Settle(uint64_t number) {
   const auto it = running_.find(number);
   if (it == running_.end()) return;
   Running& r = *it->second;
+  if (r.aggregated && !SettleAggregated(r)) return;
   for (const exchange::Exchange* e : {r.data.get(), r.agreement.get()}) {
     if (e == nullptr || e->status().ok()) continue;
     Doom(number, {board::FailureReason::kRankDied,
                   absl::StrCat(r.call.words, ", but ", e->status().message())});
     return;
   }
-  if (!r.data->done() || (r.agreement != nullptr && !r.agreement->done())) return;
+  if ((r.data != nullptr && !r.data->done()) || (r.agreement != nullptr && !r.agreement->done())) return;
   const std::unique_ptr<Running> ended = std::move(it->second);
   running_.erase(it);
-  if (ended->call.channel == 0) AddEstimate(*ended);
+  if (ended->call.channel == 0) {
+    ended->span->completed = ended->call.sequence;
+    if (!ended->aggregated && !ended->ran_again) AddEstimate(*ended);
+  }
   ended->call.done(absl::OkStatus());
 }
 

@@ -26,7 +26,8 @@ Exchange::Exchange(Setup setup, transport::Transport* transport, BufferPool* poo
       pool_(pool),
       token_base_(token_base),
       element_bytes_(SizeOf(setup_.shape.call.dtype)),
-      reduces_(Reduces(setup_.shape.call.kind)) {
+      reduces_(Reduces(setup_.shape.call.kind)),
+      overlaps_(OutputsOverlapInputs()) {
   SHUNT_CHECK(setup_.window >= 1 && setup_.window <= 255);
   ReadPlan();
 }
@@ -145,6 +146,20 @@ bool Exchange::Look(Slice& slice) {
 
 // ---- Memory
 
+bool Exchange::OutputsOverlapInputs() const {
+  // Of other kinds nobody asks.
+  if (setup_.shape.call.kind != OpKind::kAllReduce) return true;
+  const auto bytes = static_cast<uintptr_t>(setup_.shape.call.count * element_bytes_);
+  for (const LocalRank& a : setup_.local) {
+    const auto in = reinterpret_cast<uintptr_t>(a.in);
+    for (const LocalRank& b : setup_.local) {
+      const auto out = reinterpret_cast<uintptr_t>(b.out);
+      if (out < in + bytes && in < out + bytes) return true;
+    }
+  }
+  return false;
+}
+
 const std::byte* Exchange::Input(int local, const Extent& extent) const {
   return setup_.local[local].in + extent.in_element * element_bytes_;
 }
@@ -232,6 +247,7 @@ void Exchange::PlaceOwn(Slice& slice) {
   for (const LocalRank& rank : setup_.local) scalars.push_back(rank.scalar);
   const auto place = [&](uint32_t block) {
     if (combines_ || last_recv_.contains(block)) return;
+    wrote_outputs_ = true;
     ForEachExtent(setup_.shape, setup_.pairs, block, slice.index, [&](const Extent& extent) {
       Outputs(extent, &outs);
       if (outs.empty()) return;
@@ -355,6 +371,7 @@ void Exchange::PostRecv(Slice& slice, uint32_t step, bool ready) {
   absl::Span<std::byte> message;
   state.direct =
       ready && plan_[step].kind == NetStep::Kind::kRecv && OneOutputPiece(slice, step, &message);
+  wrote_outputs_ |= state.direct;
   if (!state.direct) {
     state.buffer = Take(MessageBytes(slice, step));
     message = absl::MakeSpan(state.buffer.data, state.buffer.bytes);
@@ -392,6 +409,7 @@ void Exchange::ApplyCopy(Slice& slice, uint32_t step) {
         Outputs(extent, &outs);
         if (outs.empty()) return;
         here = true;
+        wrote_outputs_ = true;
         const size_t extent_bytes = extent.count * element_bytes_;
         // Received directly: the first output has it.
         const std::byte* from = state.direct ? outs.front() : at;
@@ -462,6 +480,7 @@ void Exchange::ApplyReduce(Slice& slice, uint32_t step) {
         outs.push_back(result.data + offset);
       } else {
         here = true;
+        wrote_outputs_ = true;
       }
       // An aggregator hands an all_reduce's result out as it is.
       const bool average =
@@ -498,6 +517,7 @@ void Exchange::ApplyCombine(Slice& slice, uint32_t step) {
                  [&](uint32_t block) { srcs.push_back(slice.values.at(block).scratch.data); });
     Outputs(extent, &outs);
     if (outs.empty()) return;
+    wrote_outputs_ = true;
     ReduceInto({call.dtype, premul ? Redop::kSum : call.redop, setup_.shape.map->world(),
                 StorePolicy::kTemporal},
                srcs, {}, outs, extent.count);
@@ -526,6 +546,7 @@ void Exchange::OnCompletion(const transport::Completion& completion) {
   const uint32_t index = low & ((1u << kStepBits) - 1);
   --in_flight_;
   if (completion.code != absl::StatusCode::kOk) {
+    if (status_.ok()) failed_peer_ = plan_[index].peer;
     Fail(absl::Status(completion.code,
                       absl::StrCat("node ", plan_[index].peer, " takes no part in it any more")));
     return;

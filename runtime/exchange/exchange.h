@@ -61,6 +61,11 @@ class Exchange {
   // posted.
   bool done() const { return done_; }
   const absl::Status& status() const { return status_; }
+  // True if the operation can be run again from its inputs: nothing has been written, or granted to
+  // a peer to be written, that they lie in.
+  bool intact() const { return !wrote_outputs_ || !overlaps_; }
+  // Who the failure came from, by number in the plan; -1 without one.
+  int failed_peer() const { return failed_peer_; }
 
  private:
   struct Buffer {
@@ -118,6 +123,7 @@ class Exchange {
   bool Holds(uint32_t block) const;
   Buffer Take(size_t bytes);
   void Give(Buffer& buffer);
+  bool OutputsOverlapInputs() const;
   uint64_t Token(const Slice& slice, uint32_t step) const;
   transport::Message Header(const Slice& slice, uint32_t step) const;
   void Fail(absl::Status status);
@@ -128,6 +134,9 @@ class Exchange {
   const uint64_t token_base_;
   const size_t element_bytes_;
   const bool reduces_;
+  const bool overlaps_;
+  bool wrote_outputs_ = false;
+  int failed_peer_ = -1;
 
   // The blocks are the nodes' whole vectors, and one step combines them at the end.
   bool combines_ = false;
