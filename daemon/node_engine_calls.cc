@@ -130,7 +130,8 @@ void NodeEngine::StartCall(Call call) {
     setup.shape = exchange::ChooseShape(spec, r.pair_map, policies.policy());
   }
   if (setup.shape.net.algorithm == Algorithm::kAggregated) BeginAggregated(r, &setup);
-  if (setup.shape.net.kind == OpKind::kBroadcast || HasRoot(spec.kind) || r.aggregated) {
+  if (setup.shape.net.kind == OpKind::kBroadcast || HasRoot(spec.kind) || r.aggregated ||
+      span.RunsAgain(r.call.sequence)) {
     if (r.call.channel == 0) {
       exchange::Exchange::Setup agreement = setup;
       agreement.header.tag.communicator = span.span.wire_id;

@@ -130,7 +130,7 @@ void NodeEngine::Decide(SpanState& span) {
   }
   for (const auto& [number, running] : running_) {
     if (running->span != &span || !running->aggregated) continue;
-    const bool again = span.failover->RunsAgain(running->call.sequence);
+    const bool again = running->call.sequence == span.failover->RunsAgain();
     Post([this, again, wire_id = span.span.wire_id, number = number] {
       if (again) {
         RunAgain(wire_id, number);

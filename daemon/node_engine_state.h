@@ -47,6 +47,10 @@ struct NodeEngine::SpanState {
   bool Undecided() const {
     return failover.has_value() && failover->Reported(span.node) && !failover->decided();
   }
+  // True if some nodes have begun the operation through aggregators, so that all meet beside it.
+  bool RunsAgain(uint64_t sequence) const {
+    return failover.has_value() && failover->decided() && failover->RunsAgain() == sequence;
+  }
   uint64_t begun = 0;        // the highest sequence of channel 0
   std::optional<Call> held;  // of channel 0: waits for a decision on the policy
   int64_t proposed_ns = 0;

@@ -40,10 +40,8 @@ class Failover {
 
   // Of those, what follows is for a decided one.
   Verdict verdict() const;
-  // True if the node that reported it as pending has to run it again.
-  bool RunsAgain(uint64_t pending) const {
-    return verdict() == Verdict::kRunAgain && pending > Completed();
-  }
+  // The operation that is run again by those who had begun it; 0 if there is none.
+  uint64_t RunsAgain() const { return verdict() == Verdict::kRunAgain ? Completed() + 1 : 0; }
   // For an error: what the first node whose operation cannot be saved said.
   std::string Words() const;
 

@@ -154,8 +154,8 @@ class Sums(unittest.TestCase):
 
         for rank, error in enumerate(self.daemons.ranks(body, name="differ")):
             self.assertIsInstance(error, shunt.FailedPrecondition, f"rank {rank}: {error!r}")
-            self.assertIn("2000 float32", str(error))
-            self.assertIn("2001 float32", str(error))
+            self.assertIn("float32 sum count 2000", str(error))
+            self.assertIn("float32 sum count 2001", str(error))
 
     def test_another_operation_on_one_node_is_told(self):
         def body(session, comm):
@@ -177,8 +177,8 @@ class Sums(unittest.TestCase):
             comm.barrier()
             if comm.rank == 0:
                 done = subprocess.run(
-                    [shuntctl, "--socket", self.daemons["a"].socket, "explain", comm.name, "all_reduce", "--bytes", "16MiB", "--json"],
-                    capture_output=True, text=True)
+                    [shuntctl, "--socket", self.daemons["a"].socket, "explain", "all_reduce", "--communicator", comm.name,
+                     "--bytes", "16M", "--json"], capture_output=True, text=True)
                 explained[comm.name] = done.stdout + done.stderr
             comm.barrier()
 
@@ -238,10 +238,11 @@ class Losses(unittest.TestCase):
     def stalled(self, in_place):
         """All ranks call; one aggregator stands still, so that the other's parts come and no more, and then dies.
         What the ranks got."""
-        self.daemons["y"].process.send_signal(signal.SIGSTOP)
         count = 4_000_000
+        joined = threading.Barrier(WORLD, lambda: self.daemons["y"].process.send_signal(signal.SIGSTOP))
 
         def body(session, comm):
+            joined.wait()
             x = session.array(np.full(count, comm.rank + 1.0, np.float32))
             out = x if in_place else session.array(np.zeros(count, np.float32))
             pending = comm.all_reduce(x, out=None if in_place else out, async_op=True)
