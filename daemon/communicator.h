@@ -55,6 +55,7 @@ struct OperationHost {
   cluster::Cluster* cluster = nullptr;
   NodeEngine* engine = nullptr;
   std::string node;                  // this one's name in the cluster
+  bool aggregator = false;           // it has no ranks, and adds for other nodes
   std::atomic<uint64_t> served = 0;  // operations, for status
   std::atomic<uint64_t> failed = 0;
 };

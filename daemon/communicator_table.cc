@@ -50,6 +50,12 @@ absl::Status CommunicatorTable::Check(const Session& session, const JoinRequestA
       return absl::InvalidArgumentError("communicator name or job contains a control character");
     }
   }
+  if (host_->aggregator) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "communicator '", args.name, "': node ", host_->node,
+        " is an aggregator (cluster.role), which has no ranks; expected a join at the shuntd of a "
+        "node"));
+  }
   const int world_max = host_->cluster == nullptr ? board::kMaxLocalRanks : board::kMaxWorld;
   if (args.terms.world_size < 1 || args.terms.world_size > world_max) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -311,6 +317,10 @@ absl::Status CommunicatorTable::FinishAcrossLocked(const CommunicatorKey& key, R
   span.map = std::move(node_map);
   span.node = me;
   span.nodes = std::move(nodes);
+  for (const cluster::MappedNode& node : map.aggregators) {
+    span.aggregators.push_back({node.name, node.incarnation});
+  }
+  policy.aggregators = static_cast<int32_t>(span.aggregators.size());
   span.policy = policy;
   span.pinned = terms.deterministic;
   communicator->Span(host_->engine, std::move(span));

@@ -34,6 +34,9 @@ constexpr int kDefaultWorkersMax = 8;
 constexpr int64_t kDefaultSpinUs = 20;
 // While the daemon stops it looks this often whether operations still run.
 constexpr auto kStopPoll = std::chrono::milliseconds(5);
+// A communicator that an aggregator was opened for and that no node uses is forgotten then: its
+// coordinator may have died before it could tell them. A join takes seconds at most from there.
+constexpr auto kUnusedMax = std::chrono::seconds(120);
 constexpr auto kTellingMax = std::chrono::seconds(1);
 
 // The directory of the socket, if it is missing and below /run, which is empty after a boot.
@@ -256,7 +259,12 @@ class DaemonImpl : public Daemon {
     };
     events.link = [this] { return engine_->numbers(); };
     events.call_status = [this](uint64_t wire_id) { return communicators_->CallStatus(wire_id); };
+    events.open_span = [this](const cluster::CommunicatorMap& map,
+                              std::function<void(absl::Status)> done) {
+      OpenAggregation(map, std::move(done));
+    };
     operations_.node = cluster::NodeName(config);
+    operations_.aggregator = config.role == cluster::Role::kAggregator;
     operations_.engine = engine_.get();
     SHUNT_ASSIGN_OR_RETURN(
         std::unique_ptr<cluster::Cluster> cluster,
@@ -266,6 +274,29 @@ class DaemonImpl : public Daemon {
       operations_.cluster = cluster_.get();
     });
     return absl::OkStatus();
+  }
+
+  // On the loop.
+  void OpenAggregation(const cluster::CommunicatorMap& map,
+                       std::function<void(absl::Status)> done) {
+    std::vector<int32_t> labels;
+    for (const cluster::MappedRank& rank : map.ranks) labels.push_back(rank.node);
+    std::vector<NodeKey> nodes;
+    for (const cluster::MappedNode& node : map.nodes)
+      nodes.push_back({node.name, node.incarnation});
+    absl::StatusOr<exchange::NodeMap> node_map = exchange::NodeMap::Make(labels);
+    if (!node_map.ok()) return done(node_map.status());
+    engine_->OpenAggregation(
+        map.wire_id, *std::move(node_map), std::move(nodes),
+        [this, done = std::move(done), wire_id = map.wire_id](const absl::Status& status) {
+          loop_->Post([this, done, wire_id, status] {
+            if (status.ok()) {
+              loop_->At(DeadlineAfterNs(kUnusedMax),
+                        [this, wire_id] { engine_->ExpireAggregation(wire_id); });
+            }
+            done(status);
+          });
+        });
   }
 
   void LeaveCluster() {

@@ -51,6 +51,8 @@ void NodeEngine::Stop() {
   // They hold what calls Close.
   unread.clear();
   running_.clear();
+  adding_.clear();
+  aggregations_.clear();
   probes_.clear();
   spans_.clear();
 }
@@ -153,8 +155,10 @@ void NodeEngine::OnCompletion(const transport::Completion& c) {
       if (probes_.contains(number)) return OnProbe(number, c);
       const uint64_t even = number - (number + 1) % 2;  // numbers of operations are odd
       const auto it = running_.find(even);
-      if (it == running_.end()) return;
-      (number == even ? it->second->data : it->second->agreement)->OnCompletion(c);
+      if (it == running_.end()) return OnAdded(number, c);
+      exchange::Exchange* const exchange =
+          (number == even ? it->second->data : it->second->agreement).get();
+      if (exchange != nullptr) exchange->OnCompletion(c);  // null: what Close came too late for
       Settle(even);
       return;
     }
@@ -182,6 +186,7 @@ void NodeEngine::OnCompletion(const transport::Completion& c) {
                   absl::StrCat("node ", node.name, " is lost (", c.text, ")")},
                  true);
       }
+      LoseAggregator(c.peer, c.text);
       if (unexpected && lost_) lost_(node, c.text);
       return;
     }

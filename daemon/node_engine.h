@@ -84,7 +84,8 @@ class NodeEngine {
     exchange::NodeMap map;
     int node = 0;
     std::vector<NodeKey> nodes;
-    std::vector<std::string> ranks;  // this node's, in words
+    std::vector<std::string> ranks;    // this node's, in words
+    std::vector<NodeKey> aggregators;  // ready for it; policy.aggregators of them
     exchange::Policy policy;
     bool pinned = false;  // the policy stays
     // This node's ranks call, another node's failed, or is lost: no more operations succeed.
@@ -96,6 +97,14 @@ class NodeEngine {
   void Tell(uint64_t wire_id, NodeFailure failure);
   // Tells the other nodes that a rank of this one, `words`, has left after so many collectives.
   void TellLeft(uint64_t wire_id, int rank, uint64_t collectives, std::string words);
+
+  // An aggregator's: adds for a communicator of those nodes, met before, until all that have begun
+  // to use it have closed it or are lost. `done` on the driving thread: UNAVAILABLE if one of them
+  // is unknown here, RESOURCE_EXHAUSTED, ALREADY_EXISTS.
+  void OpenAggregation(uint64_t wire_id, exchange::NodeMap map, std::vector<NodeKey> nodes,
+                       std::function<void(const absl::Status&)> done);
+  // Ends it if no node has begun to use it.
+  void ExpireAggregation(uint64_t wire_id);
 
   // How all nodes number the channel of two ranks of different nodes.
   static uint32_t PairChannel(int source, int destination, int world) {
@@ -132,6 +141,8 @@ class NodeEngine {
   struct Running;
   struct SpanState;
   struct PeerState;
+  struct Aggregation;
+  struct Adding;
 
   void Post(std::function<void()> f);
   bool RunMail();
@@ -140,6 +151,27 @@ class NodeEngine {
   void OnNote(const transport::Completion& completion);
   void Send(const SpanState& span, transport::PeerId peer, const exchange::Note& note);
   void SendToAll(const SpanState& span, const exchange::Note& note);
+  bool SendOn(uint64_t communicator, transport::PeerId peer, const exchange::Note& note);
+  // A node's side of aggregators: node_engine_failover.cc.
+  void OpenAggregators(SpanState& span);
+  void CloseAggregators(SpanState& span);
+  void BeginAggregated(Running& running, exchange::Exchange::Setup* setup);
+  void FreezeSoon(const SpanState& span, std::string why);
+  void Freeze(SpanState& span, const std::string& why);
+  void OnLoss(SpanState& span, int node, const exchange::LossNote& note);
+  void Decide(SpanState& span);
+  void RunAgain(uint64_t wire_id, uint64_t number);
+  void LoseAggregator(transport::PeerId peer, const std::string& why);
+  // True if the exchange of an operation through aggregators has ended, one way or the other, or
+  // may not end yet.
+  bool SettleAggregated(Running& running);
+  // The aggregator's side: node_engine_aggregate.cc.
+  void OnAggregationNote(const transport::Completion& completion, const exchange::Note& note);
+  void BeginAdding(Aggregation& aggregation, const exchange::AddNote& note);
+  void OnAdded(uint64_t number, const transport::Completion& completion);
+  void SettleAdding(uint64_t number);
+  void LeaveAggregation(uint64_t id, transport::PeerId peer);
+  void CloseAggregation(uint64_t id, const std::string& why);
   void DoomIfLeft(uint64_t number);
   void Doom(uint64_t number, NodeFailure failure);
   void Settle(uint64_t number);
@@ -182,6 +214,10 @@ class NodeEngine {
   };
   absl::flat_hash_map<uint64_t, Probing> probes_;  // by number
   exchange::LinkEstimate estimate_;
+  absl::flat_hash_map<uint64_t, uint64_t> span_of_aggregated_;                // wire ids
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Aggregation>> aggregations_;  // by aggregated id
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Adding>> adding_;             // by number
+  uint64_t adding_bytes_ = 0;
   // Operations that fail then. A peer that has closed the communicator has said why before: its
   // words are on their way.
   struct Overdue {

@@ -65,10 +65,14 @@ const NodeEngine::SpanState::Prepared& NodeEngine::SpanState::Prepare(const Coll
                                                                       int node, bool pair) {
   static const exchange::NodeMap pair_map = *exchange::NodeMap::Make({0, 1});
   const uint32_t version = policies->version();
+  const int32_t aggregators = policies->policy().aggregators;
   for (const Prepared& p : prepared) {
-    if (p.spec == spec && p.version == version && p.node == node && p.pair == pair) return p;
+    if (p.spec == spec && p.version == version && p.aggregators == aggregators && p.node == node &&
+        p.pair == pair) {
+      return p;
+    }
   }
-  Prepared fresh{spec, version, node, pair, {}, nullptr};
+  Prepared fresh{spec, version, aggregators, node, pair, {}, nullptr};
   fresh.shape = exchange::ChooseShape(spec, pair ? pair_map : span.map, policies->policy());
   fresh.program = exchange::Exchange::ProgramOf(fresh.shape.net, node);
   if (prepared.size() < kPreparedMax) return prepared.emplace_back(std::move(fresh));
@@ -88,6 +92,10 @@ void NodeEngine::StartCall(Call call) {
   }
   SpanState& span = *it->second;
   exchange::PolicySwitch& policies = *span.policies;
+  if (call.channel == 0 && span.Undecided()) {
+    span.held = std::move(call);
+    return;
+  }
   if (call.channel == 0) {
     span.begun = call.sequence;
     std::optional<exchange::DecideNote> decided;
@@ -143,9 +151,13 @@ void NodeEngine::StartCall(Call call) {
     s.program = prepared.program;
   };
   prepare(setup, spec);
-  if (setup.shape.net.kind == OpKind::kBroadcast || HasRoot(spec.kind)) {
+  if (setup.shape.net.algorithm == Algorithm::kAggregated) BeginAggregated(r, &setup);
+  if (setup.shape.net.kind == OpKind::kBroadcast || HasRoot(spec.kind) || r.aggregated ||
+      span.RunsAgain(r.call.sequence)) {
     if (r.call.channel == 0) {
       exchange::Exchange::Setup agreement = setup;
+      agreement.header.tag.communicator = span.span.wire_id;
+      agreement.peers = span.peers;
       CollectiveSpec barrier{};
       barrier.kind = OpKind::kBarrier;
       prepare(agreement, barrier);
@@ -183,6 +195,7 @@ void NodeEngine::Settle(uint64_t number) {
   const auto it = running_.find(number);
   if (it == running_.end()) return;
   Running& r = *it->second;
+  if (r.aggregated && !SettleAggregated(r)) return;
   for (const exchange::Exchange* e : {r.data.get(), r.agreement.get()}) {
     if (e == nullptr || e->status().ok()) continue;
     Doom(number,
@@ -190,10 +203,14 @@ void NodeEngine::Settle(uint64_t number) {
                                                         ", but ", e->status().message())});
     return;
   }
-  if (!r.data->done() || (r.agreement != nullptr && !r.agreement->done())) return;
+  if ((r.data != nullptr && !r.data->done()) || (r.agreement != nullptr && !r.agreement->done()))
+    return;
   const std::unique_ptr<Running> ended = std::move(it->second);
   running_.erase(it);
-  if (ended->call.channel == 0) AddEstimate(*ended);
+  if (ended->call.channel == 0) {
+    ended->span->completed = ended->call.sequence;
+    if (!ended->aggregated && !ended->ran_again) AddEstimate(*ended);
+  }
   ended->call.done(absl::OkStatus());
 }
 

@@ -30,6 +30,7 @@ void NodeEngine::Open(Span span) {
     state->span = std::move(span);
     const absl::Status opened = transport_->Open(wire_id, others);
     SpanState& s = *(spans_[wire_id] = std::move(state));
+    OpenAggregators(s);
     Publish(s);
     if (!opened.ok()) {
       FailSpan(s, {board::FailureReason::kStuck, std::string(opened.message())}, false);
@@ -41,6 +42,7 @@ void NodeEngine::Close(uint64_t wire_id) {
   Post([this, wire_id] {
     const auto it = spans_.find(wire_id);
     if (it == spans_.end()) return;
+    CloseAggregators(*it->second);
     transport_->Close(wire_id);
     for (auto r = running_.begin(); r != running_.end();) {
       if (r->second->span == it->second.get()) {
@@ -79,6 +81,7 @@ void NodeEngine::FailSpan(SpanState& span, const NodeFailure& failure, bool tell
     }
   }
   const std::optional<Call> held = std::exchange(span.held, std::nullopt);
+  CloseAggregators(span);
   if (!ended.empty()) {
     transport_->Close(span.span.wire_id);
     std::vector<transport::PeerId> others;
@@ -102,11 +105,17 @@ void NodeEngine::TellLeft(uint64_t wire_id, int rank, uint64_t collectives, std:
 }
 
 void NodeEngine::Send(const SpanState& span, transport::PeerId peer, const exchange::Note& note) {
-  const std::string bytes = exchange::Encode(note, transport_->limits().note_bytes_max);
   // A peer that cannot be told is lost, which tells it as much.
-  (void)transport_->SendNote(
-      peer, span.span.wire_id,
-      absl::MakeConstSpan(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()));
+  (void)SendOn(span.span.wire_id, peer, note);
+}
+
+bool NodeEngine::SendOn(uint64_t communicator, transport::PeerId peer, const exchange::Note& note) {
+  const std::string bytes = exchange::Encode(note, transport_->limits().note_bytes_max);
+  return transport_
+      ->SendNote(
+          peer, communicator,
+          absl::MakeConstSpan(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()))
+      .ok();
 }
 
 void NodeEngine::SendToAll(const SpanState& span, const exchange::Note& note) {
@@ -118,7 +127,8 @@ void NodeEngine::SendToAll(const SpanState& span, const exchange::Note& note) {
 void NodeEngine::OnNote(const transport::Completion& c) {
   const auto it = spans_.find(c.tag.communicator);
   const std::optional<exchange::Note> note = exchange::Decode(c.text);
-  if (it == spans_.end() || !note.has_value()) return;
+  if (!note.has_value()) return;
+  if (it == spans_.end()) return OnAggregationNote(c, *note);
   SpanState& span = *it->second;
   if (const auto* failed = std::get_if<exchange::FailedNote>(&*note)) {
     const bool known = failed->reason <= static_cast<uint8_t>(board::FailureReason::kDaemonGone);
@@ -147,6 +157,9 @@ void NodeEngine::OnNote(const transport::Completion& c) {
       if (running->span == &span) numbers.push_back(number);
     }
     for (const uint64_t number : numbers) DoomIfLeft(number);
+  } else if (const auto* loss = std::get_if<exchange::LossNote>(&*note)) {
+    const auto from = std::find(span.peers.begin(), span.peers.end(), c.peer);
+    if (from != span.peers.end()) OnLoss(span, static_cast<int>(from - span.peers.begin()), *loss);
   } else if (const auto* propose = std::get_if<exchange::ProposeNote>(&*note)) {
     if (c.peer != span.peers[0] || span.span.pinned) return;
     const auto answer = span.policies->OnPropose(*propose, span.begun);

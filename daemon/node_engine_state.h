@@ -11,12 +11,18 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/node_engine.h"
+#include "runtime/core/fnv.h"
+#include "runtime/exchange/failover.h"
 #include "runtime/exchange/policy_switch.h"
 
 namespace shunt::daemon {
 
 // Stands for this node in lists of peers.
 inline constexpr transport::PeerId kSelf = ~0u;
+
+// What the exchange through aggregators has for a communicator: one of its own, so that it ends
+// without the rest.
+inline uint64_t AggregatedId(uint64_t wire_id) { return Fnv1a(wire_id, Fnv1a("aggregated")); }
 
 struct NodeEngine::PeerState {
   NodeKey node;
@@ -35,6 +41,19 @@ struct NodeEngine::SpanState {
     board::CallRecord record;
   };
   std::optional<exchange::PolicySwitch> policies;
+  // Aggregators; the exchange through them has peers of its own, they come after the nodes.
+  std::vector<transport::PeerId> aggregated_peers;
+  std::optional<exchange::Failover> failover;  // none: without aggregators from the start
+  bool aggregators_open = false;
+  uint64_t completed = 0;  // the highest sequence of channel 0 that has ended
+  // Between the loss of an aggregator and the decision what becomes of what was running.
+  bool Undecided() const {
+    return failover.has_value() && failover->Reported(span.node) && !failover->decided();
+  }
+  // True if some nodes have begun the operation through aggregators, so that all meet beside it.
+  bool RunsAgain(uint64_t sequence) const {
+    return failover.has_value() && failover->decided() && failover->RunsAgain() == sequence;
+  }
   uint64_t begun = 0;        // the highest sequence of channel 0
   std::optional<Call> held;  // of channel 0: waits for a decision on the policy
   int64_t proposed_ns = 0;
@@ -43,6 +62,7 @@ struct NodeEngine::SpanState {
   struct Prepared {
     CollectiveSpec spec;
     uint32_t version;
+    int32_t aggregators;
     int node;
     bool pair;
     exchange::Shape shape;
@@ -77,10 +97,30 @@ struct NodeEngine::Running {
   std::array<transport::PeerId, 2> pair_peers;
   std::unique_ptr<exchange::PairTable> pairs;
   std::unique_ptr<exchange::Exchange> data, agreement;
+  bool aggregated = false;  // `data` is an exchange through aggregators; null after their loss
+  bool has_result = false;  // it had ended before
+  bool ran_again = false;
   bool doomed = false;
   int64_t began_ns = 0;
   NetSpec net;
   LinkModel model;
+};
+
+// A communicator that this node adds for.
+struct NodeEngine::Aggregation {
+  enum class Presence : uint8_t { kUnheard, kOpen, kClosed };
+  uint64_t id = 0;
+  exchange::NodeMap map;
+  std::vector<transport::PeerId> peers;  // by node
+  std::vector<Presence> presence;        // by node
+  uint64_t last = 0;                     // the last sequence begun
+  int running = 0;
+};
+
+struct NodeEngine::Adding {
+  Aggregation* aggregation = nullptr;
+  std::unique_ptr<exchange::Exchange> data;
+  uint64_t bytes = 0;  // that it may take
 };
 
 }  // namespace shunt::daemon

@@ -11,6 +11,7 @@
 #include "daemon/cluster/call_tracker.h"
 #include "daemon/cluster/joiner.h"
 #include "daemon/cluster/make_membership.h"
+#include "daemon/cluster/messages.h"
 #include "daemon/cluster/peer_rpc.h"
 #include "daemon/cluster/random.h"
 #include "daemon/log.h"
@@ -53,6 +54,7 @@ class ClusterImpl : public Cluster, private PeerHandler {
     self_.data_transport = std::string(Name(options_.config.transport));
     self_.incarnation = options_.incarnation != 0 ? options_.incarnation : RandomId();
     self_.version = options_.version;
+    self_.role = config.role;
     self_.protocol_min = options_.protocol_min;
     self_.protocol_max = options_.protocol_max;
     self_.data_addresses = options_.data_addresses;
@@ -68,6 +70,7 @@ class ClusterImpl : public Cluster, private PeerHandler {
                                           {"node", self_.name},
                                           {"address", self_.address},
                                           {"incarnation", Hex(self_.incarnation)},
+                                          {"role", Name(config.role)},
                                           {"membership", Name(config.membership)}});
     OnLoop([this] { Begin(); });
     return absl::OkStatus();
@@ -268,6 +271,42 @@ class ClusterImpl : public Cluster, private PeerHandler {
       }
       call->Reply(absl::OkStatus());
     });
+  }
+
+  void OnOpenSpan(IncomingPtr<v1::OpenSpanRequest, v1::OpenSpanResponse> call) override {
+    Admit(call, [this, call] {
+      if (self_.role != Role::kAggregator || !events_.open_span) {
+        return call->Reply(absl::FailedPreconditionError(
+            absl::StrCat("node '", self_.name, "' is no aggregator")));
+      }
+      auto map = FromProto(call->request);
+      if (!map.ok()) return call->Reply(map.status());
+      MeetAll(std::make_shared<const CommunicatorMap>(*std::move(map)),
+              [call](const absl::Status& status) { call->Reply(status); });
+    });
+  }
+
+  // Opens the communicator when all its nodes are up.
+  void MeetAll(std::shared_ptr<const CommunicatorMap> map,
+               std::function<void(const absl::Status&)> done) {
+    const auto open = std::make_shared<size_t>(map->nodes.size());
+    const auto said = std::make_shared<bool>(false);
+    for (const MappedNode& node : map->nodes) {
+      peers_->Contact(
+          peers_->IdOf(node.name, node.address), [=, this](absl::Status status) {
+            if (*said || leaving_) return;
+            const PeerInfo* const peer = peers_->FindUp(node.name);
+            if (status.ok() && (peer == nullptr || peer->incarnation != node.incarnation)) {
+              status = absl::UnavailableError(
+                  absl::StrCat("node '", node.name, "' is not there as incarnation ",
+                               Hex(node.incarnation)));
+            }
+            if (status.ok() && --*open != 0) return;
+            *said = true;
+            if (!status.ok()) return done(status);
+            events_.open_span(*map, done);
+          });
+    }
   }
 
   void AskCallStatus(const std::string& node, uint64_t wire_id, std::chrono::nanoseconds timeout,

@@ -61,6 +61,9 @@ struct ClusterEvents {
   std::function<void(uint64_t incarnation, std::string_view why)> renewed;
   // What this node has measured of its way to the others.
   std::function<LinkNumbers()> link;
+  // An aggregator's: makes it ready to add for a communicator, whose nodes are all up. Calls `done`
+  // on the loop, once.
+  std::function<void(const CommunicatorMap& map, std::function<void(absl::Status)> done)> open_span;
   // What this node's ranks of a communicator called last; NOT_FOUND if it knows none of this id.
   std::function<absl::StatusOr<std::vector<RankCall>>(uint64_t wire_id)> call_status;
 };

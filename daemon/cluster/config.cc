@@ -139,6 +139,17 @@ absl::Status SetTransport(ClusterConfig* config, const ClusterValue& value) {
   return Wrong(value);
 }
 
+absl::Status SetRole(ClusterConfig* config, const ClusterValue& value) {
+  const auto* text = std::get_if<std::string>(&value);
+  for (const Role role : {Role::kNode, Role::kAggregator}) {
+    if (text != nullptr && *text == Name(role)) {
+      config->role = role;
+      return absl::OkStatus();
+    }
+  }
+  return Wrong(value);
+}
+
 absl::Status SetMembership(ClusterConfig* config, const ClusterValue& value) {
   const auto* text = std::get_if<std::string>(&value);
   for (MembershipKind kind :
@@ -187,6 +198,8 @@ const ClusterKey kClusterKeys[kClusterKeyCount] = {
     {"cluster.node", "1 to 63 letters, digits, '.', '_' and '-'",
      "this node's name, alone in the cluster; default: the host's name",
      SetName<&ClusterConfig::node>},
+    {"cluster.role", "\"node\" or \"aggregator\"",
+     "an aggregator has no ranks: it lends its CPU and its links to add for the nodes", SetRole},
     {"cluster.listen", kAddressWords,
      "where the daemon listens for other nodes' daemons; without it there is no cluster",
      SetAddress<&ClusterConfig::listen, true>},
@@ -222,6 +235,8 @@ const ClusterKey kClusterKeys[kClusterKeyCount] = {
      SetText<&ClusterConfig::tls_ca>},
 };
 
+std::string_view Name(Role role) { return role == Role::kAggregator ? "aggregator" : "node"; }
+
 std::string_view Name(DataTransport transport) {
   return transport == DataTransport::kRdma ? "rdma" : "tcp";
 }
@@ -239,10 +254,14 @@ std::string_view Name(MembershipKind kind) {
 }
 
 absl::Status CheckClusterConfig(const ClusterConfig& config) {
-  if (!config.enabled()) return absl::OkStatus();
   const auto wrong = [](auto... words) {
     return absl::InvalidArgumentError(absl::StrCat(words...));
   };
+  if (!config.enabled()) {
+    if (config.role == Role::kNode) return absl::OkStatus();
+    return wrong("cluster.role is \"aggregator\" and cluster.listen is not set; expected both: an "
+                 "aggregator adds for other nodes");
+  }
   const int tls_files = !config.tls_cert.empty() + !config.tls_key.empty() + !config.tls_ca.empty();
   if (tls_files != 0 && tls_files != 3) {
     return wrong("cluster.tls_cert, cluster.tls_key and cluster.tls_ca: ", tls_files,

@@ -14,6 +14,12 @@
 
 namespace shunt::cluster {
 
+// What a daemon is to the others: one that has ranks, or one that lends its CPU and its links to
+// add for them.
+enum class Role { kNode, kAggregator };
+// "node", "aggregator".
+std::string_view Name(Role role);
+
 enum class MembershipKind { kStatic, kDns, kEtcd };
 // "static", "dns", "etcd".
 std::string_view Name(MembershipKind kind);
@@ -26,6 +32,7 @@ std::string_view Name(DataTransport transport);
 struct ClusterConfig {
   std::string name = "shunt";  // daemons of another cluster are refused
   std::string node;            // "": the host's name
+  Role role = Role::kNode;
   std::string listen;          // control plane, HOST:PORT; "": no cluster
   std::string advertise;       // where the others reach it; "": as `listen`
   std::string data_listen;     // payload, HOST:PORT; "": the host of `listen`, any port
@@ -61,7 +68,7 @@ struct ClusterKey {
   // INVALID_ARGUMENT, saying what was seen, if the value isn't as `expected`.
   absl::Status (*set)(ClusterConfig* config, const ClusterValue& value);
 };
-inline constexpr size_t kClusterKeyCount = 19;
+inline constexpr size_t kClusterKeyCount = 20;
 extern const ClusterKey kClusterKeys[kClusterKeyCount];
 
 // What no key can check alone; OK if there is no cluster. Words begin with the key at fault.

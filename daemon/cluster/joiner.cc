@@ -44,6 +44,7 @@ Joiner::Joiner(daemon::EventLoop* loop, const SelfInfo* self, PeerTable* peers,
 Joiner::~Joiner() {
   loop_->Cancel(expiry_);
   for (auto& [id, join] : joins_) loop_->Cancel(join.timer);
+  for (auto& [id, opening] : openings_) loop_->Cancel(opening.timer);
 }
 
 Joiner::Entry* Joiner::Find(uint64_t id) {
@@ -53,7 +54,7 @@ Joiner::Entry* Joiner::Find(uint64_t id) {
 
 const MemberInfo* Joiner::Coordinator(const RendezvousKey& key) const {
   return RendezvousHash(membership_->view(), HashKey(key), [this](const MemberInfo& member) {
-    return !peers_->IsSelf(member) && peers_->Down(member);
+    return peers_->Aggregates(member) || (!peers_->IsSelf(member) && peers_->Down(member));
   });
 }
 
@@ -223,6 +224,7 @@ void Joiner::BeginPeers(Entry& join, std::shared_ptr<const CommunicatorMap> map)
   for (size_t i = 0; i < join.map->nodes.size(); ++i) join.nodes_missing.insert(i);
   join.trouble = absl::UnavailableError("its nodes did not come up in time");
   After(join, NowNs() + kGiveUpNs, &Joiner::GiveUp);
+  ContactAggregators(join);
   CheckPeers(join.id);
 }
 
@@ -234,7 +236,7 @@ void Joiner::CheckPeers(uint64_t id) {
     const absl::Status status = CheckPeer(*join, node);
     if (!status.ok()) return Finish(*join, Prefixed(join->request.key, status));
   }
-  if (join->nodes_missing.empty()) Finish(*join, join->map);
+  if (join->nodes_missing.empty() && join->aggregators_missing.empty()) Finish(*join, join->map);
 }
 
 // An error is final: the map names an incarnation that is no more.
@@ -366,13 +368,24 @@ void Joiner::OnWithdraw(const WithdrawCall& call) {
 
 void Joiner::Deliver(const RendezvousTable::Answers& answers) {
   ArmExpiry();
+  // All of one communicator, which the last registration has completed.
+  RendezvousTable::Answers complete;
   for (const RendezvousTable::Answer& answer : answers) {
-    const auto it = replies_.find(answer.token);
-    if (it == replies_.end()) continue;
-    const auto reply = std::move(it->second);
-    replies_.erase(it);
-    reply(answer);
+    if (WantsAggregators(answer)) {
+      complete.push_back(answer);
+    } else {
+      Reply(answer);
+    }
   }
+  if (!complete.empty()) BeginOpening(std::move(complete));
+}
+
+void Joiner::Reply(const RendezvousTable::Answer& answer) {
+  const auto it = replies_.find(answer.token);
+  if (it == replies_.end()) return;
+  const auto reply = std::move(it->second);
+  replies_.erase(it);
+  reply(answer);
 }
 
 void Joiner::ArmExpiry() {
@@ -398,6 +411,10 @@ void Joiner::Reevaluate() {
         return it->second;
       },
       absl::AbortedError("its coordinator is another node now")));
+  for (const auto& [wire_id, opening] : openings_) {
+    if (opening.asked) continue;
+    loop_->Post([this, wire_id = wire_id] { CheckOpening(wire_id); });
+  }
   // Later: this may be in the middle of a change.
   for (auto& [id, join] : joins_) {
     if (join.stage == Stage::kRegistered && join.token == 0 &&
@@ -440,6 +457,12 @@ void Joiner::Stop() {
   while (!joins_.empty()) {
     Entry& join = joins_.begin()->second;
     Finish(join, Prefixed(join.request.key, stopping));
+  }
+  for (auto& [wire_id, opening] : std::exchange(openings_, {})) {
+    loop_->Cancel(opening.timer);
+    for (const RendezvousTable::Answer& answer : opening.answers) {
+      Reply({answer.token, stopping, nullptr});
+    }
   }
   Deliver(table_.EndIf([](const RendezvousKey&) { return true; }, stopping));
 }

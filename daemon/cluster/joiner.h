@@ -10,9 +10,11 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "daemon/cluster/cluster.h"
 #include "daemon/cluster/membership.h"
@@ -73,6 +75,16 @@ class Joiner {
     std::shared_ptr<const CommunicatorMap> map;
     std::set<size_t> nodes_missing;  // of the map, not up
     std::set<size_t> contacting;
+    std::set<size_t> aggregators_missing;  // of the map: greeted, no answer yet
+  };
+  // A communicator that is complete here and is being opened on the aggregators, before its nodes
+  // hear of it.
+  struct Opening {
+    RendezvousTable::Answers answers;  // of all its registrations
+    bool asked = false;                // else waits for aggregators to come up
+    std::vector<MappedNode> candidates;
+    std::vector<std::optional<absl::Status>> said;  // by candidate
+    daemon::EventLoop::TimerId timer = 0;
   };
 
   const MemberInfo* Coordinator(const RendezvousKey& key) const;
@@ -87,6 +99,13 @@ class Joiner {
   absl::Status CheckPeer(Entry& join, size_t node);
   void Finish(Entry& join, const absl::StatusOr<std::shared_ptr<const CommunicatorMap>>& result);
   void Deliver(const RendezvousTable::Answers& answers);
+  void Reply(const RendezvousTable::Answer& answer);
+  bool WantsAggregators(const RendezvousTable::Answer& answer) const;
+  void BeginOpening(RendezvousTable::Answers answers);
+  void AskAggregators(uint64_t wire_id);
+  void CheckOpening(uint64_t wire_id);
+  void FinishOpening(uint64_t wire_id);
+  void ContactAggregators(Entry& join);
   void ArmExpiry();
   void After(Entry& join, int64_t deadline_ns, void (Joiner::*then)(Entry&));
   void GiveUp(Entry& join);
@@ -101,6 +120,7 @@ class Joiner {
   std::map<uint64_t, Entry> joins_;
   Token next_token_ = 1;
   std::map<Token, std::function<void(const RendezvousTable::Answer&)>> replies_;
+  std::map<uint64_t, Opening> openings_;  // by wire id
   daemon::EventLoop::TimerId expiry_ = 0;
   int64_t expiry_ns_ = 0;
 };

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/cluster/address.h"
+#include "runtime/core/status.h"
 
 namespace shunt::cluster {
 namespace {
@@ -19,6 +20,20 @@ void ToProto(const LinkNumbers& link, v1::LinkNumbers* out) {
   out->set_bytes_per_second(link.bytes_per_s);
 }
 
+void ToProto(const MappedNode& node, v1::RendezvousNode* out) {
+  out->set_name(node.name);
+  out->set_incarnation(node.incarnation);
+  out->set_control_address(node.address);
+}
+
+absl::Status Add(const v1::RendezvousNode& in, std::vector<MappedNode>* nodes) {
+  if (!CheckNodeName(in.name()).ok() || in.incarnation() == 0) {
+    return Wrong("a node without a usable name and incarnation");
+  }
+  nodes->push_back({in.name(), in.incarnation(), in.control_address()});
+  return absl::OkStatus();
+}
+
 // Bounds keep what is computed from them finite; who lies harms the communicators it is in.
 LinkNumbers FromProto(const v1::LinkNumbers& in) {
   constexpr uint64_t kNsMax = 10'000'000'000, kRateMax = 10'000'000'000'000;
@@ -32,12 +47,8 @@ void ToProto(const CommunicatorMap& map, v1::RendezvousMap* out) {
   out->set_wire_id(map.wire_id);
   out->set_epoch(map.epoch);
   out->set_warm(map.warm);
-  for (const MappedNode& node : map.nodes) {
-    v1::RendezvousNode* const to = out->add_nodes();
-    to->set_name(node.name);
-    to->set_incarnation(node.incarnation);
-    to->set_control_address(node.address);
-  }
+  for (const MappedNode& node : map.nodes) ToProto(node, out->add_nodes());
+  for (const MappedNode& node : map.aggregators) ToProto(node, out->add_aggregators());
   for (const MappedRank& rank : map.ranks) {
     out->add_rank_nodes(rank.node);
     out->add_rank_pids(rank.pid);
@@ -61,10 +72,14 @@ absl::StatusOr<std::shared_ptr<const CommunicatorMap>> FromProto(const v1::Rende
   map->warm = in.warm();
   map->link = FromProto(in.link());
   for (const v1::RendezvousNode& node : in.nodes()) {
-    if (!CheckNodeName(node.name()).ok() || node.incarnation() == 0) {
-      return Wrong("a node without a usable name and incarnation");
-    }
-    map->nodes.push_back({node.name(), node.incarnation(), node.control_address()});
+    SHUNT_RETURN_IF_ERROR(Add(node, &map->nodes));
+  }
+  if (in.aggregators_size() > kAggregatorsMax) {
+    return Wrong(absl::StrCat(in.aggregators_size(), " aggregators; expected at most ",
+                              kAggregatorsMax));
+  }
+  for (const v1::RendezvousNode& node : in.aggregators()) {
+    SHUNT_RETURN_IF_ERROR(Add(node, &map->aggregators));
   }
   map->ranks.reserve(static_cast<size_t>(world_size));
   for (int i = 0; i < world_size; ++i) {
@@ -109,6 +124,35 @@ void FromProto(const v1::RendezvousRequest& in, RendezvousKey* key, Registration
   for (const v1::RankRegistration& rank : in.ranks()) {
     registration->ranks.push_back({rank.rank(), rank.pid(), rank.session()});
   }
+}
+
+void ToProto(const CommunicatorMap& map, v1::OpenSpanRequest* out) {
+  out->set_wire_id(map.wire_id);
+  for (const MappedNode& node : map.nodes) ToProto(node, out->add_nodes());
+  for (const MappedRank& rank : map.ranks) out->add_rank_nodes(rank.node);
+}
+
+absl::StatusOr<CommunicatorMap> FromProto(const v1::OpenSpanRequest& in) {
+  CommunicatorMap map;
+  map.wire_id = in.wire_id();
+  if (map.wire_id == 0) return Wrong("wire id 0");
+  for (const v1::RendezvousNode& node : in.nodes()) {
+    SHUNT_RETURN_IF_ERROR(Add(node, &map.nodes));
+  }
+  std::vector<bool> has_rank(map.nodes.size());
+  for (const int32_t node : in.rank_nodes()) {
+    if (node < 0 || node >= in.nodes_size()) {
+      return Wrong(absl::StrCat("a rank is on node ", node, " of ", in.nodes_size()));
+    }
+    has_rank[static_cast<size_t>(node)] = true;
+    map.ranks.push_back({node, 0, ""});
+  }
+  if (map.nodes.size() < 2 ||
+      std::find(has_rank.begin(), has_rank.end(), false) != has_rank.end()) {
+    return Wrong(absl::StrCat(map.nodes.size(),
+                              " nodes; expected 2 or more, each with a rank of the communicator"));
+  }
+  return map;
 }
 
 }  // namespace shunt::cluster

@@ -14,6 +14,11 @@ void ToProto(const CommunicatorMap& map, v1::RendezvousMap* out);
 absl::StatusOr<std::shared_ptr<const CommunicatorMap>> FromProto(const v1::RendezvousMap& in,
                                                                  int32_t world_size);
 
+// What an aggregator hears of a communicator: its number, its nodes, and where its ranks are.
+// FAILED_PRECONDITION as above.
+void ToProto(const CommunicatorMap& map, v1::OpenSpanRequest* out);
+absl::StatusOr<CommunicatorMap> FromProto(const v1::OpenSpanRequest& in);
+
 void ToProto(const RendezvousKey& key, const Registration& registration,
              v1::RendezvousRequest* out);
 // The deadline is left out: it comes as a timeout.

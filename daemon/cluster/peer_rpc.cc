@@ -50,6 +50,10 @@ class Client : public PeerClient {
                   RpcDone<v1::CallStatusResponse> done) override {
     calls_.Unary(stub_->async(), &Async::CallStatus, request, timeout, std::move(done));
   }
+  void OpenSpan(const v1::OpenSpanRequest& request, Timeout timeout,
+                RpcDone<v1::OpenSpanResponse> done) override {
+    calls_.Unary(stub_->async(), &Async::OpenSpan, request, timeout, std::move(done));
+  }
 
  private:
   using Async = v1::Peer::StubInterface::async_interface;
@@ -88,6 +92,11 @@ class Service : public v1::Peer::CallbackService {
                                        const v1::CallStatusRequest* in,
                                        v1::CallStatusResponse* out) override {
     return Accept(context, in, out, &PeerHandler::OnCallStatus);
+  }
+  grpc::ServerUnaryReactor* OpenSpan(grpc::CallbackServerContext* context,
+                                     const v1::OpenSpanRequest* in,
+                                     v1::OpenSpanResponse* out) override {
+    return Accept(context, in, out, &PeerHandler::OnOpenSpan);
   }
 
  private:

@@ -51,6 +51,8 @@ class PeerClient {
                         RpcDone<v1::WithdrawResponse> done) = 0;
   virtual void CallStatus(const v1::CallStatusRequest& request, Timeout timeout,
                           RpcDone<v1::CallStatusResponse> done) = 0;
+  virtual void OpenSpan(const v1::OpenSpanRequest& request, Timeout timeout,
+                        RpcDone<v1::OpenSpanResponse> done) = 0;
 };
 
 // A call that has come in. It waits, as a record, until somebody replies.
@@ -81,6 +83,7 @@ class PeerHandler {
   virtual void OnRendezvous(IncomingPtr<v1::RendezvousRequest, v1::RendezvousResponse> call) = 0;
   virtual void OnWithdraw(IncomingPtr<v1::WithdrawRequest, v1::WithdrawResponse> call) = 0;
   virtual void OnCallStatus(IncomingPtr<v1::CallStatusRequest, v1::CallStatusResponse> call) = 0;
+  virtual void OnOpenSpan(IncomingPtr<v1::OpenSpanRequest, v1::OpenSpanResponse> call) = 0;
 };
 
 class PeerServer {

@@ -48,6 +48,7 @@ v1::PeerIdentity Identity(const SelfInfo& self) {
   identity.set_protocol_min(self.protocol_min);
   identity.set_protocol_max(self.protocol_max);
   identity.set_control_address(self.address);
+  if (self.role != Role::kNode) identity.set_role(std::string(cluster::Name(self.role)));
   return identity;
 }
 
@@ -114,7 +115,7 @@ void PeerTable::SetView(const View& view) {
     }
     if (member.name == self_->name || member.address == self_->address) {
       peer->state = State::kSelf;
-    } else if (view_.members.size() <= kEagerMax &&
+    } else if ((view_.members.size() <= kEagerMax || self_->role == Role::kAggregator) &&
                (peer->state == State::kNew || moved || renewed)) {
       Call(*peer);
     }
@@ -195,6 +196,12 @@ absl::Status PeerTable::CheckProtocol(const v1::PeerIdentity& identity,
         "\", node '", self_->name, "' over \"", self_->data_transport,
         "\"; expected one cluster.transport on all nodes"));
   }
+  if (!identity.role().empty() && identity.role() != cluster::Name(Role::kNode) &&
+      identity.role() != cluster::Name(Role::kAggregator)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        who, " has the role \"", identity.role().substr(0, kTextBytesMax), "\"; expected \"",
+        AbslView(cluster::Name(Role::kNode)), "\" or \"", AbslView(cluster::Name(Role::kAggregator)), "\""));
+  }
   return absl::OkStatus();
 }
 
@@ -262,12 +269,15 @@ void PeerTable::OnHello(Peer& peer, const absl::StatusOr<v1::HelloResponse>& ans
   peer.info.control_address = peer.member.address;
   peer.info.data_addresses.assign(answer->data_addresses().begin(), answer->data_addresses().end());
   peer.info.token_out = answer->data_token();
+  peer.role = identity.role() == cluster::Name(Role::kAggregator) ? Role::kAggregator : Role::kNode;
+  peer.info.role = peer.role;
   peer.info.token_in = Issue(peer.info.name, peer.info.incarnation);
   up_by_name_[peer.info.name] = peer.member.id();
   verified_[peer.info.name] = peer.info.incarnation;
   LogInfo("peer is up", {{"node", peer.info.name},
                          {"address", peer.member.address},
                          {"incarnation", Hex(peer.info.incarnation)},
+                         {"role", cluster::Name(peer.role)},
                          {"version", identity.version().substr(0, kTextBytesMax)}});
   Watch(peer);
   events_.up(peer.info);
@@ -359,6 +369,28 @@ bool PeerTable::IsSelf(const MemberInfo& member) const {
   return it != peers_.end() && it->second->state == State::kSelf;
 }
 
+bool PeerTable::Aggregates(const MemberInfo& member) const {
+  const auto it = peers_.find(member.id());
+  if (it == peers_.end()) return false;
+  if (it->second->state == State::kSelf) return self_->role == Role::kAggregator;
+  return it->second->role == Role::kAggregator;
+}
+
+std::vector<const PeerInfo*> PeerTable::Aggregators() const {
+  std::vector<const PeerInfo*> found;
+  for (const auto& [name, id] : up_by_name_) {
+    const PeerInfo& info = peers_.at(id)->info;
+    if (info.role == Role::kAggregator) found.push_back(&info);
+  }
+  return found;
+}
+
+bool PeerTable::Greeting() const {
+  return std::any_of(peers_.begin(), peers_.end(), [](const auto& entry) {
+    return entry.second->state == State::kCalling && entry.second->why.ok();
+  });
+}
+
 const PeerInfo* PeerTable::FindUp(std::string_view name) const {
   const auto id = up_by_name_.find(name);
   return id == up_by_name_.end() ? nullptr : &peers_.at(id->second)->info;
@@ -384,12 +416,13 @@ std::string PeerTable::IdOf(std::string_view name, std::string_view address) con
 std::vector<PeerTable::Row> PeerTable::Rows() const {
   std::vector<Row> rows;
   for (const auto& [id, peer] : peers_) {
-    Row row{peer->member, peer->state, std::string(peer->why.message())};
+    Row row{peer->member, peer->state, std::string(peer->why.message()), peer->role};
     if (peer->state == State::kUp) {
       row.member.name = peer->info.name;
       row.member.incarnation = peer->info.incarnation;
     } else if (peer->state == State::kSelf) {
       row.member.name = self_->name;
+      row.role = self_->role;
       row.member.incarnation = self_->incarnation;
     }
     rows.push_back(std::move(row));

@@ -34,6 +34,7 @@ struct PeerInfo {
   // presents on one to this node. Secret.
   std::string token_out;
   std::string token_in;
+  Role role = Role::kNode;
 };
 
 // What this daemon says of itself.
@@ -47,6 +48,7 @@ struct SelfInfo {
   uint32_t protocol_max = 1;
   std::vector<std::string> data_addresses;
   std::string data_transport = "tcp";
+  Role role = Role::kNode;
 };
 v1::PeerIdentity Identity(const SelfInfo& self);
 
@@ -69,6 +71,7 @@ class PeerTable {
     MemberInfo member;  // with name and incarnation, if the peer is up
     State state = State::kNew;
     std::string why;  // of kDown and kRefused
+    Role role = Role::kNode;  // as it said last
   };
 
   // `tls_name`: what members' certificates are made out for; "": their names.
@@ -77,7 +80,7 @@ class PeerTable {
   ~PeerTable();
 
   // The members from now on. Up to kEagerMax of them are greeted at once, others when they are
-  // needed. A peer that is up stays so while it answers, unless the view knows incarnations and
+  // needed; an aggregator, who may be needed by everybody, greets them all. A peer that is up stays so while it answers, unless the view knows incarnations and
   // has it no more.
   void SetView(const View& view);
 
@@ -90,6 +93,12 @@ class PeerTable {
   // True if nobody answered there last time, or it was refused.
   bool Down(const MemberInfo& member) const;
   bool IsSelf(const MemberInfo& member) const;
+  // True if it said so when it was greeted last: it has no ranks, and brings none together.
+  bool Aggregates(const MemberInfo& member) const;
+  // Those that are up, by name.
+  std::vector<const PeerInfo*> Aggregators() const;
+  // True while somebody is greeted for the first time: it may turn out to be an aggregator.
+  bool Greeting() const;
   // Null if there is none; by name only for peers that are up.
   const PeerInfo* FindUp(std::string_view name) const;
   // Null if there is none. It may be replaced whenever somebody becomes unreachable or the view
@@ -121,6 +130,7 @@ class PeerTable {
     std::unique_ptr<PeerClient> client;
     uint64_t generation = 0;  // of the client
     State state = State::kNew;
+    Role role = Role::kNode;  // as it said last
     PeerInfo info;  // kUp
     absl::Status why;
     bool name_taken = false;  // it says that our name is another daemon's

@@ -176,11 +176,13 @@ void RendezvousTable::Complete(Records::iterator record, Answers* answers) {
   map->warm = known > 0;
   map->epoch = known + 1;
   record->second.epochs = map->epoch;
+  const RendezvousKey key = record->first;
+  const JoinTerms terms = waiting.terms;
   std::vector<Token> tokens;
   for (const auto& [token, registration] : waiting.registrations) tokens.push_back(token);
   for (const Token token : tokens) {
     Remove(token, "");
-    answers->push_back({token, absl::OkStatus(), map});
+    answers->push_back({token, absl::OkStatus(), map, key, terms});
   }
 }
 

@@ -74,6 +74,8 @@ struct MappedRank {
   bool operator==(const MappedRank&) const = default;
 };
 
+inline constexpr int kAggregatorsMax = 64;  // of one communicator
+
 struct CommunicatorMap {
   uint64_t wire_id = 0;  // random, never 0: names this epoch on the wire
   uint64_t epoch = 0;    // counts the joins of this name
@@ -81,6 +83,7 @@ struct CommunicatorMap {
   std::vector<MappedNode> nodes;  // by their lowest ranks
   std::vector<MappedRank> ranks;  // in rank order
   LinkNumbers link;               // the worst of the nodes
+  std::vector<MappedNode> aggregators;  // ready to add for it; they have no ranks
   bool operator==(const CommunicatorMap&) const = default;
 };
 
@@ -97,6 +100,8 @@ class RendezvousTable {
     Token token = 0;
     absl::Status status;
     std::shared_ptr<const CommunicatorMap> map;  // set if the status is OK
+    RendezvousKey key = {};                      // the same
+    JoinTerms terms = {};                        // the same
   };
   using Answers = std::vector<Answer>;
 

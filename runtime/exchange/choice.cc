@@ -16,6 +16,25 @@ NetSpec NetOf(const CollectiveSpec& call, const NodeMap& map) {
   return net;
 }
 
+// By what is called `algorithm`, if the kind has such a plan here.
+bool Become(Algorithm algorithm, const Policy& policy, NetSpec* net) {
+  NetSpec wanted = *net;
+  wanted.algorithm = algorithm;
+  if (algorithm == Algorithm::kAggregated) {
+    if (net->kind != OpKind::kAllReduce || policy.aggregators == 0) return false;
+    wanted.aggregators = policy.aggregators;
+  }
+  if (!ValidateNetSpec(wanted).ok()) return false;
+  *net = wanted;
+  return true;
+}
+
+uint32_t SlicesOf(const Shape& shape) {
+  const uint64_t block =
+      BytesOf(shape.call, shape.map->world()) / std::max<uint64_t>(1, BlockCount(shape.net));
+  return static_cast<uint32_t>(std::clamp<uint64_t>(block / kSliceBytes, 1, kSlicesMax));
+}
+
 }  // namespace
 
 LinkModel ReferenceModel() {
@@ -51,19 +70,29 @@ uint64_t BytesOf(const CollectiveSpec& call, int world) {
 }
 
 std::vector<Candidate> Candidates(const CollectiveSpec& call, const NodeMap& map,
-                                  const LinkModel& model) {
+                                  const Policy& policy) {
   std::vector<Candidate> candidates;
   if (call.kind == OpKind::kAllToAllV) return candidates;
   const uint64_t bytes = BytesOf(call, map.world());
-  NetSpec net = NetOf(call, map);
   for (int a = 0; a < kAlgorithmCount; ++a) {
-    net.algorithm = static_cast<Algorithm>(a);
-    if (net.algorithm == Algorithm::kAggregated || !ValidateNetSpec(net).ok()) continue;
-    candidates.push_back({net, PredictSeconds(net, bytes, model)});
+    NetSpec net = NetOf(call, map);
+    if (!Become(static_cast<Algorithm>(a), policy, &net)) continue;
+    candidates.push_back({net, PredictSeconds(net, bytes, policy.model)});
   }
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
   return candidates;
+}
+
+Shape AggregatedShape(const CollectiveSpec& call, const NodeMap& map, int32_t aggregators) {
+  Shape shape;
+  shape.map = &map;
+  shape.call = call;
+  shape.net = NetOf(call, map);
+  shape.net.algorithm = Algorithm::kAggregated;
+  shape.net.aggregators = aggregators;
+  shape.slices = SlicesOf(shape);
+  return shape;
 }
 
 Shape ChooseShape(const CollectiveSpec& call, const NodeMap& map, const Policy& policy) {
@@ -74,16 +103,10 @@ Shape ChooseShape(const CollectiveSpec& call, const NodeMap& map, const Policy& 
   // Nobody knows the whole of an all_to_all_v: nothing to choose or to cut by.
   shape.net.algorithm = Algorithm::kPairwise;
   if (call.kind == OpKind::kAllToAllV) return shape;
-  bool chosen = false;
-  if (policy.algorithm.has_value()) {
-    NetSpec wanted = shape.net;
-    wanted.algorithm = *policy.algorithm;
-    chosen = ValidateNetSpec(wanted).ok();
-    if (chosen) shape.net = wanted;
+  if (!policy.algorithm.has_value() || !Become(*policy.algorithm, policy, &shape.net)) {
+    shape.net = Candidates(call, map, policy).front().net;
   }
-  if (!chosen) shape.net = Candidates(call, map, policy.model).front().net;
-  const uint64_t block = BytesOf(call, map.world()) / std::max<uint64_t>(1, BlockCount(shape.net));
-  shape.slices = static_cast<uint32_t>(std::clamp<uint64_t>(block / kSliceBytes, 1, kSlicesMax));
+  shape.slices = SlicesOf(shape);
   return shape;
 }
 

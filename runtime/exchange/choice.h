@@ -16,6 +16,7 @@ namespace shunt::exchange {
 struct Policy {
   LinkModel model;
   std::optional<Algorithm> algorithm;  // for kinds that have such a plan
+  int32_t aggregators = 0;             // that are ready to add for it
 };
 
 // What stands for numbers that are not measured, and for all of them where results must not depend
@@ -35,7 +36,10 @@ struct Candidate {
 // Every plan that the kind has on these nodes, the fastest first; not for all_to_all_v, whose nodes
 // know their own counts only.
 std::vector<Candidate> Candidates(const CollectiveSpec& call, const NodeMap& map,
-                                  const LinkModel& model);
+                                  const Policy& policy);
+
+// The aggregators' plan of an all_reduce, the one kind that goes through them.
+Shape AggregatedShape(const CollectiveSpec& call, const NodeMap& map, int32_t aggregators);
 
 // The policy's plan, or else the fastest. `map` outlives the shape.
 Shape ChooseShape(const CollectiveSpec& call, const NodeMap& map, const Policy& policy);

@@ -28,7 +28,7 @@ Exchange::Exchange(Setup setup, transport::Transport* transport, BufferPool* poo
       token_base_(token_base),
       element_bytes_(SizeOf(setup_.shape.call.dtype)),
       reduces_(Reduces(setup_.shape.call.kind)),
-      apart_(OutputsAreApart()),
+      overlaps_(OutputsOverlapInputs()),
       program_(*setup_.program),
       plan_(program_.steps) {
   SHUNT_CHECK(setup_.window >= 1 && setup_.window <= 255);
@@ -149,6 +149,28 @@ bool Exchange::Look(Slice& slice) {
 
 // ---- Memory
 
+bool Exchange::OutputsOverlapInputs() const {
+  const CollectiveSpec& call = setup_.shape.call;
+  if (call.kind == OpKind::kAllToAllV) return true;  // extents are the ranks' own affair
+  const NodeMap& map = *setup_.shape.map;
+  const size_t block_bytes = call.count * element_bytes_;
+  for (size_t i = 0; i < setup_.local.size(); ++i) {
+    const std::byte* in = setup_.local[i].in;
+    if (in == nullptr) continue;
+    const int reader = map.ranks_of[setup_.node][i];
+    const size_t in_bytes = InputBlocks(call, map.world(), reader) * block_bytes;
+    for (size_t o = 0; o < setup_.local.size(); ++o) {
+      const std::byte* out = setup_.local[o].out;
+      if (out == nullptr) continue;
+      const int writer = map.ranks_of[setup_.node][o];
+      const size_t out_bytes = OutputBlocks(call, map.world(), writer) * block_bytes;
+      const std::less<const std::byte*> before;
+      if (before(in, out + out_bytes) && before(out, in + in_bytes)) return true;
+    }
+  }
+  return false;
+}
+
 const std::byte* Exchange::Input(int local, const Extent& extent) const {
   return setup_.local[local].in + extent.in_element * element_bytes_;
 }
@@ -172,28 +194,6 @@ bool Exchange::NeededHere(const Extent& extent) const {
   }
   return std::any_of(setup_.local.begin(), setup_.local.end(),
                      [](const LocalRank& rank) { return rank.out != nullptr; });
-}
-
-bool Exchange::OutputsAreApart() const {
-  const CollectiveSpec& call = setup_.shape.call;
-  if (call.kind == OpKind::kAllToAllV) return false;  // extents are the ranks' own affair
-  const NodeMap& map = *setup_.shape.map;
-  const size_t block_bytes = call.count * element_bytes_;
-  for (size_t i = 0; i < setup_.local.size(); ++i) {
-    const std::byte* in = setup_.local[i].in;
-    if (in == nullptr) continue;
-    const int reader = map.ranks_of[setup_.node][i];
-    const size_t in_bytes = InputBlocks(call, map.world(), reader) * block_bytes;
-    for (size_t o = 0; o < setup_.local.size(); ++o) {
-      const std::byte* out = setup_.local[o].out;
-      if (out == nullptr) continue;
-      const int writer = map.ranks_of[setup_.node][o];
-      const size_t out_bytes = OutputBlocks(call, map.world(), writer) * block_bytes;
-      const std::less<const std::byte*> before;
-      if (before(in, out + out_bytes) && before(out, in + in_bytes)) return false;
-    }
-  }
-  return true;
 }
 
 size_t Exchange::BytesOf(uint32_t block, uint32_t slice) const {
@@ -258,6 +258,7 @@ void Exchange::PlaceOwn(Slice& slice) {
   for (const LocalRank& rank : setup_.local) scalars.push_back(rank.scalar);
   const auto place = [&](uint32_t block) {
     if (program_.combines || program_.last_recv.contains(block)) return;
+    wrote_outputs_ = true;
     ForEachExtent(setup_.shape, setup_.pairs, block, slice.index, [&](const Extent& extent) {
       Outputs(extent, &outs);
       if (outs.empty()) return;
@@ -379,8 +380,9 @@ bool Exchange::OneOutputPiece(Slice& slice, uint32_t step, absl::Span<std::byte>
 void Exchange::PostRecv(Slice& slice, uint32_t step, bool ready) {
   Step& state = slice.steps[step];
   absl::Span<std::byte> message;
-  state.direct = (ready || apart_) && plan_[step].kind == NetStep::Kind::kRecv &&
+  state.direct = (ready || !overlaps_) && plan_[step].kind == NetStep::Kind::kRecv &&
                  OneOutputPiece(slice, step, &message);
+  wrote_outputs_ |= state.direct;
   if (!state.direct) {
     state.buffer = Take(MessageBytes(slice, step));
     message = absl::MakeSpan(state.buffer.data, state.buffer.bytes);
@@ -418,6 +420,7 @@ void Exchange::ApplyCopy(Slice& slice, uint32_t step) {
         Outputs(extent, &outs);
         if (outs.empty()) return;
         here = true;
+        wrote_outputs_ = true;
         const size_t extent_bytes = extent.count * element_bytes_;
         // Received directly: the first output has it.
         const std::byte* from = state.direct ? outs.front() : at;
@@ -488,6 +491,7 @@ void Exchange::ApplyReduce(Slice& slice, uint32_t step) {
         outs.push_back(result.data + offset);
       } else {
         here = true;
+        wrote_outputs_ = true;
       }
       // An aggregator hands an all_reduce's result out as it is.
       const bool average =
@@ -524,6 +528,7 @@ void Exchange::ApplyCombine(Slice& slice, uint32_t step) {
                  [&](uint32_t block) { srcs.push_back(slice.values.at(block).scratch.data); });
     Outputs(extent, &outs);
     if (outs.empty()) return;
+    wrote_outputs_ = true;
     ReduceInto({call.dtype, premul ? Redop::kSum : call.redop, setup_.shape.map->world(),
                 StorePolicy::kTemporal},
                srcs, {}, outs, extent.count);
@@ -552,6 +557,7 @@ void Exchange::OnCompletion(const transport::Completion& completion) {
   const uint32_t index = low & ((1u << kStepBits) - 1);
   --in_flight_;
   if (completion.code != absl::StatusCode::kOk) {
+    if (status_.ok()) failed_peer_ = plan_[index].peer;
     Fail(absl::Status(completion.code,
                       absl::StrCat("node ", plan_[index].peer, " takes no part in it any more")));
     return;

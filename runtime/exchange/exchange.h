@@ -73,6 +73,11 @@ class Exchange {
   // posted.
   bool done() const { return done_; }
   const absl::Status& status() const { return status_; }
+  // True if the operation can be run again from its inputs: nothing has been written, or granted to
+  // a peer to be written, that they lie in.
+  bool intact() const { return !wrote_outputs_ || !overlaps_; }
+  // Who the failure came from, by number in the plan; -1 without one.
+  int failed_peer() const { return failed_peer_; }
 
  private:
   struct Buffer {
@@ -115,7 +120,6 @@ class Exchange {
   // Combines this node's inputs to the block in scratch memory.
   void Materialise(Slice& slice, uint32_t block, Value& value);
   bool NeededHere(const Extent& extent) const;
-  bool OutputsAreApart() const;
   // True if the step gives this node the block's last value, the outputs'.
   bool Final(uint32_t step, uint32_t block) const {
     return !program_.combines && program_.last_recv.at(block) == step;
@@ -130,6 +134,7 @@ class Exchange {
   bool Holds(uint32_t block) const;
   Buffer Take(size_t bytes);
   void Give(Buffer& buffer);
+  bool OutputsOverlapInputs() const;
   uint64_t Token(const Slice& slice, uint32_t step) const;
   transport::Message Header(const Slice& slice, uint32_t step) const;
   void Fail(absl::Status status);
@@ -140,8 +145,11 @@ class Exchange {
   const uint64_t token_base_;
   const size_t element_bytes_;
   const bool reduces_;
-  // No output shares memory with an input: a block may come home before others are done with it.
-  const bool apart_;
+  // Some output shares memory with an input. If none does, a block may come home before others are
+  // done with it, and an operation may run again from its inputs.
+  const bool overlaps_;
+  bool wrote_outputs_ = false;
+  int failed_peer_ = -1;
 
   const Program& program_;
   const std::vector<NetStep>& plan_;

@@ -13,6 +13,9 @@ enum class Kind : uint8_t {
   kPropose = 4,
   kAgree = 5,
   kDecide = 6,
+  kPresence = 7,
+  kAdd = 8,
+  kLoss = 9,
 };
 
 struct Writer {
@@ -62,6 +65,32 @@ struct Writer {
     Number(note.version);
     Number(static_cast<uint8_t>(note.yes));
   }
+  void operator()(const PresenceNote& note) {
+    Number(static_cast<uint8_t>(Kind::kPresence));
+    Number(static_cast<uint8_t>(note.open));
+  }
+  void operator()(const AddNote& note) {
+    Number(static_cast<uint8_t>(Kind::kAdd));
+    Number(note.sequence);
+    Number(note.signature);
+    Number(note.dtype);
+    Number(note.redop);
+    Number(note.count);
+    Number(note.aggregators);
+    Number(note.index);
+  }
+  void operator()(const LossNote& note) {
+    Number(static_cast<uint8_t>(Kind::kLoss));
+    Number(note.completed);
+    Number(note.pending);
+    Number(static_cast<uint8_t>(note.intact));
+    Number(static_cast<uint8_t>(note.has_result));
+    const std::string_view why =
+        std::string_view(note.why).substr(0, (bytes_max - bytes.size() - sizeof(uint16_t)) / 2);
+    Number(static_cast<uint16_t>(why.size()));
+    Words(why);
+    Words(note.call);
+  }
 };
 
 class Reader {
@@ -82,6 +111,12 @@ class Reader {
     return static_cast<T>(value);
   }
   std::string Words() const { return Printable(bytes_); }
+  std::string Words(size_t bytes) {
+    short_ |= bytes > bytes_.size();
+    const std::string_view words = bytes_.substr(0, bytes);
+    bytes_.remove_prefix(words.size());
+    return Printable(words);
+  }
   bool was_short() const { return short_; }
 
  private:
@@ -146,6 +181,32 @@ std::optional<Note> Decode(std::string_view bytes) {
       decide.version = reader.Number<uint32_t>();
       decide.yes = reader.Number<uint8_t>() != 0;
       note = decide;
+      break;
+    }
+    case Kind::kPresence:
+      note = PresenceNote{reader.Number<uint8_t>() != 0};
+      break;
+    case Kind::kAdd: {
+      AddNote add;
+      add.sequence = reader.Number<uint64_t>();
+      add.signature = reader.Number<uint64_t>();
+      add.dtype = reader.Number<uint8_t>();
+      add.redop = reader.Number<uint8_t>();
+      add.count = reader.Number<uint64_t>();
+      add.aggregators = reader.Number<uint16_t>();
+      add.index = reader.Number<uint16_t>();
+      note = add;
+      break;
+    }
+    case Kind::kLoss: {
+      LossNote loss;
+      loss.completed = reader.Number<uint64_t>();
+      loss.pending = reader.Number<uint64_t>();
+      loss.intact = reader.Number<uint8_t>() != 0;
+      loss.has_result = reader.Number<uint8_t>() != 0;
+      loss.why = reader.Words(reader.Number<uint16_t>());
+      loss.call = reader.Words();
+      note = std::move(loss);
       break;
     }
     default:

@@ -52,7 +52,35 @@ struct DecideNote {
   bool operator==(const DecideNote&) const = default;
 };
 
-using Note = std::variant<FailedNote, CalledNote, LeftNote, ProposeNote, AgreeNote, DecideNote>;
+// To an aggregator: the sender begins to send it what it adds, or has closed the communicator.
+struct PresenceNote {
+  bool open = false;
+  bool operator==(const PresenceNote&) const = default;
+};
+// From node 0 to an aggregator: an all_reduce that all nodes run through it.
+struct AddNote {
+  uint64_t sequence = 0;
+  uint64_t signature = 0;  // of its messages
+  uint8_t dtype = 0;
+  uint8_t redop = 0;
+  uint64_t count = 0;
+  uint16_t aggregators = 0;
+  uint16_t index = 0;  // the receiver's among them
+  bool operator==(const AddNote&) const = default;
+};
+// An aggregator is lost: how far the sender has come. See failover.h.
+struct LossNote {
+  uint64_t completed = 0;  // the highest sequence of channel 0 whose results its ranks have
+  uint64_t pending = 0;    // that it was running through aggregators; 0: none
+  bool intact = false;     // the inputs of that
+  bool has_result = false;
+  std::string why;   // which aggregator, and how that was noticed
+  std::string call;  // what is pending
+  bool operator==(const LossNote&) const = default;
+};
+
+using Note = std::variant<FailedNote, CalledNote, LeftNote, ProposeNote, AgreeNote, DecideNote,
+                          PresenceNote, AddNote, LossNote>;
 
 // Words that are too long are cut. `bytes_max` is at least 64.
 std::string Encode(const Note& note, size_t bytes_max);

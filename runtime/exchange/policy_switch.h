@@ -29,6 +29,8 @@ class PolicySwitch {
 
   // Of the operations that begin now. Counts the changes.
   const Policy& policy() const { return policy_; }
+  // The aggregators are lost.
+  void DropAggregators() { policy_.aggregators = 0; }
   uint32_t version() const { return version_; }
 
   // The leader's. `begun` is the highest sequence that this node has begun.

@@ -33,7 +33,7 @@ RDMA_TRANSPORTS = os.environ.get("SHUNT_TEST_RDMA_TRANSPORTS", "")
 
 
 class Node:
-    def __init__(self, directory, name, ports):
+    def __init__(self, directory, name, ports, role="node"):
         self.name = name
         self.socket = os.path.join(directory, name + ".sock")
         self.log_path = os.path.join(directory, name + ".log")
@@ -42,7 +42,7 @@ class Node:
         with open(config, "w") as file:
             file.write(
                 f'socket = "{self.socket}"\n[cluster]\nname = "test"\nnode = "{name}"\n'
-                f'listen = "127.0.0.1:{ports[name]}"\nmembership = "static"\nmembers = [{members}]\n'
+                f'listen = "127.0.0.1:{ports[name]}"\nmembership = "static"\nmembers = [{members}]\nrole = "{role}"\n'
             )
             if RDMA_TRANSPORTS:
                 file.write(f'transport = "rdma"\nrdma_transports = "{RDMA_TRANSPORTS}"\n')
