@@ -216,6 +216,7 @@ class DaemonImpl : public Daemon {
     tcp.incarnation = incarnation;
     tcp.listen_address = data.host;
     tcp.listen_port = data.port;
+    tcp.on_refused = RefusalLog();
     NodeEngine::Options engine;
     engine.node = tcp.name;
     engine.incarnation = incarnation;
