@@ -242,8 +242,8 @@ class DaemonImpl : public Daemon {
         break;
       }
     };
-    events.peer_lost = [this](const cluster::PeerInfo& peer, std::string_view) {
-      engine_->Forget({peer.name, peer.incarnation});
+    events.peer_lost = [this](const cluster::PeerInfo& peer, std::string_view why) {
+      engine_->Forget({peer.name, peer.incarnation}, std::string(why));
     };
     events.renewed = [this](uint64_t incarnation, std::string_view) {
       engine_->Renew(incarnation);

@@ -19,6 +19,7 @@ inline constexpr transport::PeerId kSelf = ~0u;
 struct NodeEngine::PeerState {
   NodeKey node;
   std::optional<transport::TcpPeer> info;  // none: spoken of, but not met yet
+  std::string gone;                        // why it was forgotten
 };
 
 struct NodeEngine::SpanState {

@@ -1,4 +1,5 @@
-// Two daemons whose payload goes over the RDMA rail, each with two ranks of its own: over real verbs in the guest
+// Two daemons whose payload goes over the RDMA rail, each with two ranks of its own: over real
+// verbs in the guest
 // ($SHUNT_TEST_UCX_TRANSPORTS=rc_v), over shared memory anywhere else.
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -122,7 +123,8 @@ TEST_CASE("ranks of two daemons reduce any size, over the rail") {
   }
   for (Process& rank : ranks) rank.Join();
   if (Transports() == "sm") return;
-  // Each node has sent at least half of the data and got the other half, in packets of up to 4096 bytes.
+  // Each node has sent at least half of the data and got the other half, in packets of up to 4096
+  // bytes.
   CHECK(PacketsSent() - before >= kLargest * sizeof(float) / 4096);
 }
 
