@@ -115,7 +115,7 @@ class BadPeers(WithFake):
         ping = bytearray(struct.pack("<HBB", 0x4853, 1, 12).ljust(80, b"\0"))
         ping[8:12] = struct.pack("<I", 1 << 31)
         self.admitted().sendall(ping)
-        self.wait_log("data connection lost", " node=0", "payload")
+        self.wait_log("data connection lost", " node=0", "payload bytes is 2147483648, expected at most 1048576")
 
     def test_a_node_that_says_nothing_once_it_is_known(self):
         self.admitted()
