@@ -26,6 +26,7 @@ class MemberLists(unittest.TestCase):
                 self.addCleanup(daemons[name].stop)
             loopback.connected(daemons)
             for daemon in daemons.values():
+                daemon.wait_log("the membership is known", "members=2")
                 others = [node["name"] for node in daemon.cluster_status()["nodes"]]
                 self.assertEqual(others, ["b" if daemon.name == "a" else "a"])
             # If they saw different members, they would look for each other at different coordinators.

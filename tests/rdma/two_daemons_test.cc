@@ -5,7 +5,7 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <unistd.h>
+#include <sys/wait.h>
 
 #include <array>
 #include <catch2/catch.hpp>
@@ -15,7 +15,9 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "runtime/core/check.h"
 #include "runtime/core/fd.h"
@@ -32,21 +34,29 @@ constexpr int kWorld = kPlaces.size();
 // The guest emulates its processor.
 constexpr auto kPatience = 100s;
 
-std::string Transports() {
-  const char* transports = std::getenv("SHUNT_TEST_UCX_TRANSPORTS");
-  return transports != nullptr ? transports : "sm";
+std::string FromEnvironment(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : otherwise;
 }
 
-// One that nobody listens on now.
-std::string FreeAddress() {
-  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  SHUNT_CHECK(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0);
-  SHUNT_CHECK(::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
-  return "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+std::string Transports() { return FromEnvironment("SHUNT_TEST_UCX_TRANSPORTS", "sm"); }
+
+// On which nobody listens now.
+std::array<std::string, 2> FreeAddresses() {
+  std::array<std::string, 2> addresses;
+  std::array<UniqueFd, 2> held;
+  for (size_t i = 0; i < 2; ++i) {
+    held[i] = UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    auto* raw = reinterpret_cast<sockaddr*>(&address);
+    SHUNT_CHECK(::bind(held[i].get(), raw, size) == 0);
+    SHUNT_CHECK(::getsockname(held[i].get(), raw, &size) == 0);
+    addresses[i] = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  }
+  return addresses;
 }
 
 struct TwoDaemons {
@@ -56,7 +66,7 @@ struct TwoDaemons {
       daemons[node] = std::make_unique<TestDaemon>(std::vector<std::string>{
           "--cluster-node", node == 0 ? "a" : "b", "--cluster-listen", addresses[node],
           "--cluster-members", members, "--cluster-transport", "rdma", "--cluster-rdma-transports",
-          Transports()});
+          Transports(), "--cluster-rdma-devices", FromEnvironment("SHUNT_TEST_UCX_DEVICES", "")});
     }
     const auto give_up = std::chrono::steady_clock::now() + kPatience;
     for (const auto& daemon : daemons) {
@@ -71,7 +81,7 @@ struct TwoDaemons {
   }
   const std::string& SocketOf(int rank) const { return daemons[kPlaces[rank]]->socket(); }
 
-  const std::array<std::string, 2> addresses = {FreeAddress(), FreeAddress()};
+  const std::array<std::string, 2> addresses = FreeAddresses();
   std::array<std::unique_ptr<TestDaemon>, 2> daemons;
 };
 
