@@ -56,13 +56,19 @@ class EtcdComesAndGoes(unittest.TestCase):
 
     def joining_says_why_it_cannot(self):
         """At each daemon, long before the join's own deadline, and shuntctl says so too."""
-        for daemon in self.daemons.values():
+
+        def try_to_join(daemon, name, timeout):
             with shunt.connect(daemon.socket) as session:
-                with self.assertRaisesRegex(shunt.Unavailable, f"etcd at {self.etcd.url}"):
-                    session.join("in vain", 0, 2, timeout=2 * support.PATIENCE)
-                # One that is in a hurry hears the same.
-                with self.assertRaisesRegex(shunt.Unavailable, f"etcd at {self.etcd.url}"):
-                    session.join("in a hurry", 0, 2, timeout=0.5)
+                session.join(name, 0, 2, timeout=timeout)
+
+        # One that is in a hurry hears the same.
+        tries = [lambda daemon=daemon, join=join: try_to_join(daemon, *join)
+                 for daemon in self.daemons.values()
+                 for join in (("in vain", 2 * support.PATIENCE), ("in a hurry", 0.5))]
+        for error in loopback.outcomes(tries)[1]:
+            self.assertIsInstance(error, shunt.Unavailable)
+            self.assertIn(f"etcd at {self.etcd.url}", str(error))
+        for daemon in self.daemons.values():
             self.assertIn(self.etcd.url, daemon.cluster_status()["membership_trouble"])
             self.assertIn("members not known", daemon.shuntctl("status"))
             self.assertIn("the membership is not known", daemon.log())
