@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/cluster/cluster.h"
 #include "daemon/services.h"
 #include "daemon/version.h"
 #include "runtime/core/status.h"
@@ -23,6 +24,21 @@ absl::StatusOr<OpKind> CollectiveOf(std::string_view name) {
   }
   return absl::InvalidArgumentError(
       absl::StrCat("operation \"", Printable(name), "\", expected one of ", known));
+}
+
+void AddCluster(const cluster::ClusterView& view, v1::ClusterStatus* out) {
+  out->set_name(view.self.cluster);
+  out->set_node(view.self.name);
+  out->set_address(view.self.address);
+  out->set_membership_trouble(std::string(view.membership.message()));
+  for (const cluster::PeerTable::Row& row : view.peers) {
+    if (row.state == cluster::PeerTable::State::kSelf) continue;
+    v1::NodeStatus* node = out->add_nodes();
+    node->set_name(row.member.name);
+    node->set_address(row.member.address);
+    node->set_state(std::string(cluster::PeerTable::Name(row.state)));
+    node->set_why(row.why);
+  }
 }
 
 bool SeesAll(const Peer& peer) { return peer.uid == 0 || peer.uid == ::geteuid(); }
@@ -45,6 +61,9 @@ v1::GetStatusResponse Services::GetStatus(const Peer&) const {
   response.set_operations_served(context_.operations->served.load());
   response.set_operations_failed(context_.operations->failed.load());
   response.set_stopping(stopping());
+  if (context_.operations->cluster != nullptr) {
+    AddCluster(context_.operations->cluster->GetView(), response.mutable_cluster());
+  }
   return response;
 }
 

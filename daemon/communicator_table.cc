@@ -17,6 +17,8 @@ namespace {
 constexpr size_t kNameBytesMax = 128;
 // Joins of one session that wait at once.
 constexpr int64_t kWaitingJoinsMax = 64;
+// How much longer than its deadline a join waits for the cluster's answer; libshunt waits longer.
+constexpr int64_t kClusterGraceNs = 3'000'000'000;
 
 std::string Quoted(const CommunicatorKey& key) {
   return key.job.empty() ? absl::StrCat("communicator '", key.name, "'")
@@ -192,7 +194,12 @@ uint64_t CommunicatorTable::Join(const std::shared_ptr<Session>& session,
         FinishLocked(key, record, &completions);
         join_id = 0;
       } else {
-        participant.timer = host_->loop->At(args.deadline_ns, [this, join_id] { Expire(join_id); });
+        // At the deadline the cluster knows better who is missing: its answer comes first.
+        const int64_t expiry_ns =
+            host_->cluster == nullptr || args.deadline_ns > kNeverNs - kClusterGraceNs
+                ? args.deadline_ns
+                : args.deadline_ns + kClusterGraceNs;
+        participant.timer = host_->loop->At(expiry_ns, [this, join_id] { Expire(join_id); });
         joins_.emplace(join_id, std::pair(key, args.rank));
         ++joins_of_session_[session->id];
         if (host_->cluster != nullptr) {

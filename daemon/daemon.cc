@@ -223,6 +223,7 @@ class DaemonImpl : public Daemon {
     tcp.incarnation = incarnation;
     tcp.listen_address = data.host;
     tcp.listen_port = data.port;
+    tcp.on_refused = RefusalLog();
     NodeEngine::Options engine;
     engine.node = tcp.name;
     engine.incarnation = incarnation;
@@ -251,8 +252,8 @@ class DaemonImpl : public Daemon {
         break;
       }
     };
-    events.peer_lost = [this](const cluster::PeerInfo& peer, std::string_view) {
-      engine_->Forget({peer.name, peer.incarnation});
+    events.peer_lost = [this](const cluster::PeerInfo& peer, std::string_view why) {
+      engine_->Forget({peer.name, peer.incarnation}, std::string(why));
     };
     events.renewed = [this](uint64_t incarnation, std::string_view) {
       engine_->Renew(incarnation);

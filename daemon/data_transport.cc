@@ -1,6 +1,13 @@
 #include "daemon/data_transport.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
+#include "daemon/log.h"
+#include "runtime/core/clock.h"
 #include "runtime/core/status.h"
 #include "runtime/transport/tcp/tcp_transport.h"
 #ifdef SHUNT_HAVE_UCX
@@ -8,6 +15,26 @@
 #endif
 
 namespace shunt::daemon {
+namespace {
+
+constexpr int64_t kRefusalLinesMax = 20;  // in one go
+constexpr int64_t kRefusalLineNs = 1'000'000'000;
+
+}  // namespace
+
+std::function<void(const absl::Status&)> RefusalLog() {
+  return [paid_until_ns = int64_t{0}, left_out = 0](const absl::Status& why) mutable {
+    const int64_t now = NowNs();
+    paid_until_ns = std::max(paid_until_ns, now) + kRefusalLineNs;
+    if (paid_until_ns - now > kRefusalLinesMax * kRefusalLineNs) {
+      paid_until_ns -= kRefusalLineNs;
+      ++left_out;
+      return;
+    }
+    LogWarn("data connection refused",
+            {{"why", std::string(why.message())}, {"left_out", std::exchange(left_out, 0)}});
+  };
+}
 
 absl::StatusOr<std::unique_ptr<transport::PeerTransport>> MakeDataTransport(
     const cluster::ClusterConfig& config, const transport::TcpOptions& tcp) {

@@ -136,10 +136,11 @@ void NodeEngine::Meet(NodeKey node, std::string address, uint16_t port, std::str
   });
 }
 
-void NodeEngine::Forget(NodeKey node) {
-  Post([this, node = std::move(node)] {
+void NodeEngine::Forget(NodeKey node, std::string why) {
+  Post([this, node = std::move(node), why = std::move(why)] {
     const auto it = ids_.find(node);
     if (it == ids_.end()) return;
+    peers_[it->second]->gone = why;
     if (peers_[it->second]->info.has_value()) transport_->RemovePeer(it->second);
     ids_.erase(it);  // its number is never used again
   });
@@ -174,6 +175,8 @@ void NodeEngine::OnCompletion(const transport::Completion& c) {
       return;
     case transport::Event::kPeerLost: {
       const NodeKey node = peers_[c.peer]->node;
+      const std::string& gone = peers_[c.peer]->gone;
+      const std::string why = gone.empty() ? c.text : gone;
       // Not if it was forgotten, and may have been met again.
       const auto met = ids_.find(node);
       const bool unexpected = met != ids_.end() && met->second == c.peer;
@@ -183,7 +186,7 @@ void NodeEngine::OnCompletion(const transport::Completion& c) {
           continue;
         FailSpan(*span,
                  {board::FailureReason::kRankDied,
-                  absl::StrCat("node ", node.name, " is lost (", c.text, ")")},
+                  absl::StrCat("node ", node.name, " is lost (", why, ")")},
                  true);
       }
       LoseAggregator(c.peer, c.text);

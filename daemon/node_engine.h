@@ -76,7 +76,8 @@ class NodeEngine {
   // Connects to a peer, once.
   void Meet(NodeKey node, std::string address, uint16_t port, std::string token_to_show,
             std::string token_to_expect);
-  void Forget(NodeKey node);
+  // `why`: what its communicators fail with.
+  void Forget(NodeKey node, std::string why);
 
   // A communicator that spans nodes, as this node sees it. The same on all nodes but for `node`.
   struct Span {

@@ -27,6 +27,7 @@ inline uint64_t AggregatedId(uint64_t wire_id) { return Fnv1a(wire_id, Fnv1a("ag
 struct NodeEngine::PeerState {
   NodeKey node;
   std::optional<transport::TcpPeer> info;  // none: spoken of, but not met yet
+  std::string gone;                        // why it was forgotten
 };
 
 struct NodeEngine::SpanState {

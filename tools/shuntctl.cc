@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/version.h"
@@ -26,6 +27,50 @@ int Fail(const absl::Status& status) {
   return 1;
 }
 
+Json ClusterJson(const v1::ClusterStatus& cluster) {
+  Json nodes = Json::List();
+  for (const v1::NodeStatus& n : cluster.nodes()) {
+    nodes.Append(Json::Object()
+                     .Add("name", n.name())
+                     .Add("address", n.address())
+                     .Add("state", n.state())
+                     .Add("why", n.why()));
+  }
+  return Json::Object()
+      .Add("name", cluster.name())
+      .Add("node", cluster.node())
+      .Add("address", cluster.address())
+      .Add("membership_trouble", cluster.membership_trouble())
+      .Add("nodes", nodes);
+}
+
+// Those that are up are counted only, and of the others the first few are named.
+void AddCluster(const v1::ClusterStatus& cluster, Table* table) {
+  constexpr int kNamedMax = 8;
+  table->Add(
+      {"cluster", absl::StrCat(Printable(cluster.name()), ", as node ", Printable(cluster.node()),
+                               " at ", Printable(cluster.address()))});
+  if (!cluster.membership_trouble().empty()) {
+    table->Add({"members not known", Printable(cluster.membership_trouble())});
+  }
+  int up = 0;
+  std::vector<std::vector<std::string>> others;
+  for (const v1::NodeStatus& n : cluster.nodes()) {
+    const std::string name = n.name().empty() ? n.address() : n.name();
+    up += n.state() == "up";
+    if (n.state() == "up") continue;
+    others.push_back({absl::StrCat("node ", Printable(name)),
+                      absl::StrCat(n.state(), n.why().empty() ? "" : ": ", Printable(n.why()))});
+  }
+  table->Add({"other nodes", absl::StrCat(cluster.nodes_size(), ", of which up ", up)});
+  if (others.size() > kNamedMax) {
+    const size_t left_out = others.size() - kNamedMax;
+    others.resize(kNamedMax);
+    others.push_back({"", absl::StrCat("and ", left_out, " more (--json shows all)")});
+  }
+  for (std::vector<std::string>& row : others) table->Add(std::move(row));
+}
+
 int ShowStatus(AdminClient& client, bool json) {
   const auto status = client.Status();
   if (!status.ok()) return Fail(status.status());
@@ -42,6 +87,7 @@ int ShowStatus(AdminClient& client, bool json) {
     out.Add("operations_served", status->operations_served())
         .Add("operations_failed", status->operations_failed());
     out.Add("stopping", status->stopping());
+    if (status->has_cluster()) out.Add("cluster", ClusterJson(status->cluster()));
     return Print(out);
   }
   Table table({"shuntd", status->version() + (status->stopping() ? ", stopping" : "")});
@@ -58,6 +104,7 @@ int ShowStatus(AdminClient& client, bool json) {
       {"operations served by the daemon",
        absl::StrCat(status->operations_served(), ", of which failed ", status->operations_failed(),
                     " (asynchronous and gRPC calls; blocking ones are the ranks' own work)")});
+  if (status->has_cluster()) AddCluster(status->cluster(), &table);
   return Print(table.Text());
 }
 

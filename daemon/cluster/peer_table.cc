@@ -296,7 +296,7 @@ void PeerTable::Watch(Peer& peer) {
         if (peer.state != State::kUp || peer.watch != watch) return;
         if (end.status().code() == absl::StatusCode::kDeadlineExceeded) return Watch(peer);
         Lose(peer, end.ok() ? end->reason().substr(0, kTextBytesMax)
-                            : std::string(end.status().message()));
+                            : absl::StrCat("its control connection: ", end.status().message()));
       });
 }
 

@@ -262,11 +262,14 @@ RendezvousTable::Answers RendezvousTable::Expire(int64_t now_ns) {
     const Token token = it->first.second;
     const RendezvousKey& key = keys_.at(token);
     const Waiting& waiting = *records_.at(key).waiting;
-    answers.push_back({token,
-                       absl::DeadlineExceededError(absl::StrCat(
-                           Words(key), ": ", waiting.ranks.size(), " of ", waiting.terms.world_size,
-                           " ranks joined in time; missing: ", Missing(waiting))),
-                       nullptr});
+    const size_t world = static_cast<size_t>(waiting.terms.world_size);
+    answers.push_back(
+        {token,
+         absl::DeadlineExceededError(absl::StrCat(
+             Words(key), ": ", waiting.ranks.size(), " of ", world,
+             " ranks joined in time; missing ",
+             waiting.ranks.size() + 1 == world ? "rank " : "ranks ", Missing(waiting))),
+         nullptr});
   }
   for (const Answer& answer : answers) Remove(answer.token, "its deadline passed");
   return answers;

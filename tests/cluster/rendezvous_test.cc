@@ -137,7 +137,7 @@ TEST_CASE("refusals say who, where and what") {
     const absl::Status missing = first.Get().status();
     CHECK(missing.code() == absl::StatusCode::kDeadlineExceeded);
     CHECK(Contains(missing,
-                   "1 of 3 ranks joined in time; missing: 1-2 (rank 1 on node b (pid 101, "
+                   "1 of 3 ranks joined in time; missing ranks 1-2 (rank 1 on node b (pid 101, "
                    "'s') came and went: its process ended)"));
   }
 }
