@@ -140,8 +140,7 @@ absl::Status Services::Explain(const Peer& peer, const v1::ExplainRequest& reque
   }
   const exchange::Shape shape = exchange::ChooseShape(call, view.map, view.policy);
   response->set_slices(shape.slices);
-  for (const exchange::Candidate& candidate :
-       exchange::Candidates(call, view.map, view.policy)) {
+  for (const exchange::Candidate& candidate : exchange::Candidates(call, view.map, view.policy)) {
     v1::ExplainCandidate* out = response->add_candidates();
     out->set_algorithm(std::string(Name(candidate.net.algorithm)));
     out->set_seconds(candidate.seconds);

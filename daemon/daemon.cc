@@ -275,7 +275,8 @@ class DaemonImpl : public Daemon {
     std::vector<int32_t> labels;
     for (const cluster::MappedRank& rank : map.ranks) labels.push_back(rank.node);
     std::vector<NodeKey> nodes;
-    for (const cluster::MappedNode& node : map.nodes) nodes.push_back({node.name, node.incarnation});
+    for (const cluster::MappedNode& node : map.nodes)
+      nodes.push_back({node.name, node.incarnation});
     absl::StatusOr<exchange::NodeMap> node_map = exchange::NodeMap::Make(labels);
     if (!node_map.ok()) return done(node_map.status());
     engine_->OpenAggregation(

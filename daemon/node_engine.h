@@ -217,7 +217,7 @@ class NodeEngine {
   };
   absl::flat_hash_map<uint64_t, Probing> probes_;  // by number
   exchange::LinkEstimate estimate_;
-  absl::flat_hash_map<uint64_t, uint64_t> span_of_aggregated_;  // wire ids
+  absl::flat_hash_map<uint64_t, uint64_t> span_of_aggregated_;                // wire ids
   absl::flat_hash_map<uint64_t, std::unique_ptr<Aggregation>> aggregations_;  // by aggregated id
   absl::flat_hash_map<uint64_t, std::unique_ptr<Adding>> adding_;             // by number
   uint64_t adding_bytes_ = 0;

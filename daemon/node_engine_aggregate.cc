@@ -14,8 +14,8 @@ namespace shunt::daemon {
 namespace {
 
 constexpr size_t kAggregationsMax = 4096;
-// Of one communicator. Node 0 begins an operation when it has the result of the last one, which some
-// other nodes may not have yet.
+// Of one communicator. Node 0 begins an operation when it has the result of the last one, which
+// some other nodes may not have yet.
 constexpr int kRunningMax = 16;
 constexpr uint64_t kCountMax = uint64_t{1} << 40;
 // Contributions of that many bytes may lie here, for one operation and for all.
@@ -75,8 +75,8 @@ void NodeEngine::OnAggregationNote(const transport::Completion& c, const exchang
   if (const auto span = span_of_aggregated_.find(id); span != span_of_aggregated_.end()) {
     // From an aggregator, which adds no more for it.
     if (const auto* failed = std::get_if<exchange::FailedNote>(&note)) {
-      Freeze(*spans_.at(span->second), absl::StrCat("aggregator ", peers_[c.peer]->node.name,
-                                                    " gave up: ", failed->words));
+      Freeze(*spans_.at(span->second),
+             absl::StrCat("aggregator ", peers_[c.peer]->node.name, " gave up: ", failed->words));
     }
     return;
   }
@@ -112,8 +112,7 @@ void NodeEngine::BeginAdding(Aggregation& aggregation, const exchange::AddNote& 
                      ", after #", aggregation.last, " with ", aggregation.running,
                      " running: not within its bounds"));
   }
-  const exchange::Shape shape =
-      exchange::AggregatedShape(call, aggregation.map, note.aggregators);
+  const exchange::Shape shape = exchange::AggregatedShape(call, aggregation.map, note.aggregators);
   // Of one slice: what comes from every node and the sum, in buffers of powers of two.
   const uint64_t block = BlockRangeOf(shape.net, note.index, note.count).count;
   const uint64_t slice_bytes = (block / shape.slices + 1) * SizeOf(call.dtype);

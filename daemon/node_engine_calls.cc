@@ -178,7 +178,8 @@ void NodeEngine::Settle(uint64_t number) {
                   absl::StrCat(r.call.words, ", but ", e->status().message())});
     return;
   }
-  if ((r.data != nullptr && !r.data->done()) || (r.agreement != nullptr && !r.agreement->done())) return;
+  if ((r.data != nullptr && !r.data->done()) || (r.agreement != nullptr && !r.agreement->done()))
+    return;
   const std::unique_ptr<Running> ended = std::move(it->second);
   running_.erase(it);
   if (ended->call.channel == 0) {

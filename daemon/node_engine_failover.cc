@@ -23,8 +23,7 @@ void NodeEngine::OpenAggregators(SpanState& span) {
   span.aggregators_open = true;
   const absl::Status opened = transport_->Open(id, aggregators);
   if (!opened.ok()) {
-    return FreezeSoon(span,
-                      absl::StrCat("its aggregators cannot be reached: ", opened.message()));
+    return FreezeSoon(span, absl::StrCat("its aggregators cannot be reached: ", opened.message()));
   }
   for (const transport::PeerId peer : aggregators) {
     SendOn(id, peer, exchange::PresenceNote{true});
@@ -62,8 +61,8 @@ void NodeEngine::BeginAggregated(Running& running, exchange::Exchange::Setup* se
     note.index = static_cast<uint16_t>(i);
     if (SendOn(setup->header.tag.communicator, span.aggregated_peers[span.peers.size() + i], note))
       continue;
-    FreezeSoon(span, absl::StrCat("aggregator ", span.span.aggregators[i].name,
-                                  " cannot be told of it"));
+    FreezeSoon(span,
+               absl::StrCat("aggregator ", span.span.aggregators[i].name, " cannot be told of it"));
   }
 }
 
@@ -159,8 +158,7 @@ void NodeEngine::RunAgain(uint64_t wire_id, uint64_t number) {
   LogInfo("an operation is run again without aggregators",
           {{"wire_id", wire_id}, {"operation", running.call.words}});
   exchange::Exchange::Setup setup;
-  setup.shape =
-      exchange::ChooseShape(running.call.spec, span.span.map, span.policies->policy());
+  setup.shape = exchange::ChooseShape(running.call.spec, span.span.map, span.policies->policy());
   setup.node = span.span.node;
   setup.peers = span.peers;
   setup.local = running.call.local;
@@ -177,7 +175,8 @@ void NodeEngine::RunAgain(uint64_t wire_id, uint64_t number) {
 
 void NodeEngine::LoseAggregator(transport::PeerId peer, const std::string& why) {
   for (const auto& [wire_id, span] : spans_) {
-    const auto begin = span->aggregated_peers.begin() + static_cast<std::ptrdiff_t>(span->peers.size());
+    const auto begin =
+        span->aggregated_peers.begin() + static_cast<std::ptrdiff_t>(span->peers.size());
     if (std::find(begin, span->aggregated_peers.end(), peer) == span->aggregated_peers.end())
       continue;
     Freeze(*span, absl::StrCat("aggregator ", peers_[peer]->node.name, " is lost (", why, ")"));

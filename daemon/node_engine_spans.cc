@@ -112,9 +112,9 @@ void NodeEngine::Send(const SpanState& span, transport::PeerId peer, const excha
 bool NodeEngine::SendOn(uint64_t communicator, transport::PeerId peer, const exchange::Note& note) {
   const std::string bytes = exchange::Encode(note, transport_->limits().note_bytes_max);
   return transport_
-      ->SendNote(peer, communicator,
-                 absl::MakeConstSpan(reinterpret_cast<const std::byte*>(bytes.data()),
-                                     bytes.size()))
+      ->SendNote(
+          peer, communicator,
+          absl::MakeConstSpan(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()))
       .ok();
 }
 

@@ -10,7 +10,8 @@
 //   pending            │     N     runs it again from its inputs, if nobody has completed it
 //
 // Operations of channel 0 follow one another on each node, so what is pending anywhere beyond the
-// highest completed sequence is one and the same operation. Pure state; the owner carries the notes.
+// highest completed sequence is one and the same operation. Pure state; the owner carries the
+// notes.
 #pragma once
 
 #include <cstdint>
