@@ -21,7 +21,6 @@ constexpr uint64_t kCountMax = uint64_t{1} << 40;
 // Contributions of that many bytes may lie here, for one operation and for all.
 constexpr uint64_t kOperationBytes = 128 << 20;
 constexpr uint64_t kAddingBytesMax = uint64_t{2} << 30;
-constexpr uint32_t kWindowMax = 4;
 
 }  // namespace
 
@@ -119,7 +118,7 @@ void NodeEngine::BeginAdding(Aggregation& aggregation, const exchange::AddNote& 
   const uint64_t slice_bytes = (block / shape.slices + 1) * SizeOf(call.dtype);
   const uint64_t bytes = 2 * slice_bytes * (aggregation.peers.size() + 1);
   const uint64_t window =
-      std::clamp<uint64_t>(kOperationBytes / std::max<uint64_t>(1, bytes), 1, kWindowMax);
+      std::clamp<uint64_t>(kOperationBytes / std::max<uint64_t>(1, bytes), 1, kAggregatedWindow);
   if (adding_bytes_ + window * bytes > kAddingBytesMax) {
     return CloseAggregation(
         aggregation.id,
@@ -135,6 +134,7 @@ void NodeEngine::BeginAdding(Aggregation& aggregation, const exchange::AddNote& 
   setup.header.signature = note.signature;
   setup.peers = aggregation.peers;
   setup.window = static_cast<uint32_t>(window);
+  setup.sends_max = 1;
   const uint64_t number = next_number_;
   next_number_ += 2;
   auto adding = std::make_unique<Adding>();

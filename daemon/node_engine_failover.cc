@@ -46,6 +46,8 @@ void NodeEngine::BeginAggregated(Running& running, exchange::Exchange::Setup* se
   running.aggregated = true;
   setup->header.tag.communicator = AggregatedId(span.span.wire_id);
   setup->peers = span.aggregated_peers;
+  setup->window = kAggregatedWindow;
+  setup->sends_max = 1;  // hosts go round the aggregators, one at each
   if (span.span.node != 0) return;
   const CollectiveSpec& spec = running.call.spec;
   exchange::AddNote note{running.call.sequence,

@@ -20,6 +20,9 @@ namespace shunt::daemon {
 // Stands for this node in lists of peers.
 inline constexpr transport::PeerId kSelf = ~0u;
 
+// Slices that go through aggregators at a time.
+inline constexpr uint32_t kAggregatedWindow = 16;
+
 // What the exchange through aggregators has for a communicator: one of its own, so that it ends
 // without the rest.
 inline uint64_t AggregatedId(uint64_t wire_id) { return Fnv1a(wire_id, Fnv1a("aggregated")); }

@@ -292,20 +292,18 @@ class ClusterImpl : public Cluster, private PeerHandler {
     const auto open = std::make_shared<size_t>(map->nodes.size());
     const auto said = std::make_shared<bool>(false);
     for (const MappedNode& node : map->nodes) {
-      peers_->Contact(
-          peers_->IdOf(node.name, node.address), [=, this](absl::Status status) {
-            if (*said || leaving_) return;
-            const PeerInfo* const peer = peers_->FindUp(node.name);
-            if (status.ok() && (peer == nullptr || peer->incarnation != node.incarnation)) {
-              status = absl::UnavailableError(
-                  absl::StrCat("node '", node.name, "' is not there as incarnation ",
-                               Hex(node.incarnation)));
-            }
-            if (status.ok() && --*open != 0) return;
-            *said = true;
-            if (!status.ok()) return done(status);
-            events_.open_span(*map, done);
-          });
+      peers_->Contact(peers_->IdOf(node.name, node.address), [=, this](absl::Status status) {
+        if (*said || leaving_) return;
+        const PeerInfo* const peer = peers_->FindUp(node.name);
+        if (status.ok() && (peer == nullptr || peer->incarnation != node.incarnation)) {
+          status = absl::UnavailableError(absl::StrCat(
+              "node '", node.name, "' is not there as incarnation ", Hex(node.incarnation)));
+        }
+        if (status.ok() && --*open != 0) return;
+        *said = true;
+        if (!status.ok()) return done(status);
+        events_.open_span(*map, done);
+      });
     }
   }
 

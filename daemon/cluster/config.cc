@@ -259,8 +259,9 @@ absl::Status CheckClusterConfig(const ClusterConfig& config) {
   };
   if (!config.enabled()) {
     if (config.role == Role::kNode) return absl::OkStatus();
-    return wrong("cluster.role is \"aggregator\" and cluster.listen is not set; expected both: an "
-                 "aggregator adds for other nodes");
+    return wrong(
+        "cluster.role is \"aggregator\" and cluster.listen is not set; expected both: an "
+        "aggregator adds for other nodes");
   }
   const int tls_files = !config.tls_cert.empty() + !config.tls_key.empty() + !config.tls_ca.empty();
   if (tls_files != 0 && tls_files != 3) {

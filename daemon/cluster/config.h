@@ -33,9 +33,9 @@ struct ClusterConfig {
   std::string name = "shunt";  // daemons of another cluster are refused
   std::string node;            // "": the host's name
   Role role = Role::kNode;
-  std::string listen;          // control plane, HOST:PORT; "": no cluster
-  std::string advertise;       // where the others reach it; "": as `listen`
-  std::string data_listen;     // payload, HOST:PORT; "": the host of `listen`, any port
+  std::string listen;       // control plane, HOST:PORT; "": no cluster
+  std::string advertise;    // where the others reach it; "": as `listen`
+  std::string data_listen;  // payload, HOST:PORT; "": the host of `listen`, any port
   DataTransport transport = DataTransport::kTcp;
   std::string rdma_devices;            // as UCX names them, "mlx5_0:1"; "": all
   std::string rdma_transports = "rc";  // UCX's carriers

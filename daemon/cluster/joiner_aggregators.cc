@@ -1,5 +1,5 @@
-// Aggregators of a communicator: opened by its coordinator before anybody hears of them, so that all
-// nodes have the same list and every one of it is ready.
+// Aggregators of a communicator: opened by its coordinator before anybody hears of them, so that
+// all nodes have the same list and every one of it is ready.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -95,17 +95,17 @@ void Joiner::FinishOpening(uint64_t wire_id) {
     if (opening.said[i].has_value() && opening.said[i]->ok()) {
       map->aggregators.push_back(candidate);
     } else {
-      absl::StrAppend(&why, "; aggregator '", candidate.name, "' is not ready: ",
-                      opening.said[i].has_value() ? opening.said[i]->message()
-                                                  : "it did not answer in time");
+      absl::StrAppend(
+          &why, "; aggregator '", candidate.name, "' is not ready: ",
+          opening.said[i].has_value() ? opening.said[i]->message() : "it did not answer in time");
     }
   }
   absl::Status status;
   if (map->aggregators.empty() && opening.answers.front().terms.algorithm == kAggregated) {
     status = absl::FailedPreconditionError(absl::StrCat(
         Words(opening.answers.front().key),
-        ": algorithm \"aggregated\" needs an aggregator, and this cluster has none that is up",
-        why, "; expected a shuntd with cluster.role = \"aggregator\""));
+        ": algorithm \"aggregated\" needs an aggregator, and this cluster has none that is up", why,
+        "; expected a shuntd with cluster.role = \"aggregator\""));
   }
   for (RendezvousTable::Answer& answer : opening.answers) {
     answer.status = status;

@@ -75,8 +75,8 @@ absl::StatusOr<std::shared_ptr<const CommunicatorMap>> FromProto(const v1::Rende
     SHUNT_RETURN_IF_ERROR(Add(node, &map->nodes));
   }
   if (in.aggregators_size() > kAggregatorsMax) {
-    return Wrong(absl::StrCat(in.aggregators_size(), " aggregators; expected at most ",
-                              kAggregatorsMax));
+    return Wrong(
+        absl::StrCat(in.aggregators_size(), " aggregators; expected at most ", kAggregatorsMax));
   }
   for (const v1::RendezvousNode& node : in.aggregators()) {
     SHUNT_RETURN_IF_ERROR(Add(node, &map->aggregators));

@@ -198,9 +198,10 @@ absl::Status PeerTable::CheckProtocol(const v1::PeerIdentity& identity,
   }
   if (!identity.role().empty() && identity.role() != cluster::Name(Role::kNode) &&
       identity.role() != cluster::Name(Role::kAggregator)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        who, " has the role \"", identity.role().substr(0, kTextBytesMax), "\"; expected \"",
-        AbslView(cluster::Name(Role::kNode)), "\" or \"", AbslView(cluster::Name(Role::kAggregator)), "\""));
+    return absl::FailedPreconditionError(
+        absl::StrCat(who, " has the role \"", identity.role().substr(0, kTextBytesMax),
+                     "\"; expected \"", AbslView(cluster::Name(Role::kNode)), "\" or \"",
+                     AbslView(cluster::Name(Role::kAggregator)), "\""));
   }
   return absl::OkStatus();
 }

@@ -70,7 +70,7 @@ class PeerTable {
   struct Row {
     MemberInfo member;  // with name and incarnation, if the peer is up
     State state = State::kNew;
-    std::string why;  // of kDown and kRefused
+    std::string why;          // of kDown and kRefused
     Role role = Role::kNode;  // as it said last
   };
 
@@ -80,8 +80,8 @@ class PeerTable {
   ~PeerTable();
 
   // The members from now on. Up to kEagerMax of them are greeted at once, others when they are
-  // needed; an aggregator, who may be needed by everybody, greets them all. A peer that is up stays so while it answers, unless the view knows incarnations and
-  // has it no more.
+  // needed; an aggregator, who may be needed by everybody, greets them all. A peer that is up stays
+  // so while it answers, unless the view knows incarnations and has it no more.
   void SetView(const View& view);
 
   // Calls `done` when the member is up, at once if it is, or with why it cannot be reached.
@@ -131,7 +131,7 @@ class PeerTable {
     uint64_t generation = 0;  // of the client
     State state = State::kNew;
     Role role = Role::kNode;  // as it said last
-    PeerInfo info;  // kUp
+    PeerInfo info;            // kUp
     absl::Status why;
     bool name_taken = false;  // it says that our name is another daemon's
     uint64_t watch = 0;       // which Watch call is the current one

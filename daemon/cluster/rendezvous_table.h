@@ -80,9 +80,9 @@ struct CommunicatorMap {
   uint64_t wire_id = 0;  // random, never 0: names this epoch on the wire
   uint64_t epoch = 0;    // counts the joins of this name
   bool warm = false;     // the coordinator, or one of the nodes, knew it from an earlier join
-  std::vector<MappedNode> nodes;  // by their lowest ranks
-  std::vector<MappedRank> ranks;  // in rank order
-  LinkNumbers link;               // the worst of the nodes
+  std::vector<MappedNode> nodes;        // by their lowest ranks
+  std::vector<MappedRank> ranks;        // in rank order
+  LinkNumbers link;                     // the worst of the nodes
   std::vector<MappedNode> aggregators;  // ready to add for it; they have no ranks
   bool operator==(const CommunicatorMap&) const = default;
 };

@@ -7,6 +7,10 @@ namespace {
 
 constexpr uint32_t kSlicesMax = 4096;
 constexpr uint64_t kSliceBytes = 256 << 10;
+// Through aggregators a slice is on its way back while later ones go up: the shorter, the less
+// waits at both ends. And all send to all, a message at a time: the shorter, the closer they stay
+// together.
+constexpr uint64_t kAggregatedSliceBytes = 32 << 10;
 
 NetSpec NetOf(const CollectiveSpec& call, const NodeMap& map) {
   NetSpec net;
@@ -32,7 +36,9 @@ bool Become(Algorithm algorithm, const Policy& policy, NetSpec* net) {
 uint32_t SlicesOf(const Shape& shape) {
   const uint64_t block =
       BytesOf(shape.call, shape.map->world()) / std::max<uint64_t>(1, BlockCount(shape.net));
-  return static_cast<uint32_t>(std::clamp<uint64_t>(block / kSliceBytes, 1, kSlicesMax));
+  const uint64_t bytes =
+      shape.net.algorithm == Algorithm::kAggregated ? kAggregatedSliceBytes : kSliceBytes;
+  return static_cast<uint32_t>(std::clamp<uint64_t>(block / bytes, 1, kSlicesMax));
 }
 
 }  // namespace
@@ -77,7 +83,13 @@ std::vector<Candidate> Candidates(const CollectiveSpec& call, const NodeMap& map
   for (int a = 0; a < kAlgorithmCount; ++a) {
     NetSpec net = NetOf(call, map);
     if (!Become(static_cast<Algorithm>(a), policy, &net)) continue;
-    candidates.push_back({net, PredictSeconds(net, bytes, policy.model)});
+    LinkModel model = policy.model;
+    if (net.algorithm == Algorithm::kAggregated) {
+      // Hosts go round the aggregators: no receiver has more than one sender for long.
+      model.incast_factor = 1;
+      model.slice_bytes_min = kAggregatedSliceBytes;
+    }
+    candidates.push_back({net, PredictSeconds(net, bytes, model)});
   }
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });

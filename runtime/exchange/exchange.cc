@@ -101,6 +101,19 @@ void Exchange::Advance(Slice& slice) {
   }
 }
 
+// The earliest slice first: one that waits for its turn to send is never overtaken for good.
+void Exchange::AdvanceAll() {
+  std::vector<Slice*> open;
+  for (Slice& slice : slices_) {
+    if (!slice.steps.empty()) open.push_back(&slice);
+  }
+  std::sort(open.begin(), open.end(),
+            [](const Slice* a, const Slice* b) { return a->index < b->index; });
+  for (Slice* slice : open) {
+    if (!slice->steps.empty()) Advance(*slice);
+  }
+}
+
 bool Exchange::Look(Slice& slice) {
   const NetSpec& net = setup_.shape.net;
   reading_.clear();
@@ -130,7 +143,7 @@ bool Exchange::Look(Slice& slice) {
       if (receives) {
         PostRecv(slice, i, ready);
       } else if (ready && step.kind == NetStep::Kind::kSend) {
-        PostSend(slice, i);
+        if (sends_in_flight_ < setup_.sends_max) PostSend(slice, i);
       } else if (ready) {
         ApplyCombine(slice, i);
         ended = true;
@@ -347,6 +360,7 @@ void Exchange::PostSend(Slice& slice, uint32_t step) {
   }
   state.state = Step::State::kPosted;
   ++in_flight_;
+  ++sends_in_flight_;
   transport_->PostSend(Header(slice, step), message, Token(slice, step));
 }
 
@@ -556,6 +570,7 @@ void Exchange::OnCompletion(const transport::Completion& completion) {
   Slice& slice = slices_[low >> kStepBits];
   const uint32_t index = low & ((1u << kStepBits) - 1);
   --in_flight_;
+  if (completion.event == transport::Event::kSent) --sends_in_flight_;
   if (completion.code != absl::StatusCode::kOk) {
     if (status_.ok()) failed_peer_ = plan_[index].peer;
     Fail(absl::Status(completion.code,
@@ -570,7 +585,8 @@ void Exchange::OnCompletion(const transport::Completion& completion) {
   } else {
     step.state = Step::State::kArrived;
   }
-  Advance(slice);
+  if (setup_.sends_max == ~0u) return Advance(slice);
+  AdvanceAll();
 }
 
 void Exchange::Fail(absl::Status status) {

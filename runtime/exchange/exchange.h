@@ -57,6 +57,9 @@ class Exchange {
     transport::Message header;
     absl::Span<const transport::PeerId> peers;  // by participant; outlives the exchange
     uint32_t window = 4;                        // slices at a time, at most 255
+    // So many messages leave at a time, the earliest slice's first. Where all send to all, few keep
+    // them from meeting at one receiver while another has none.
+    uint32_t sends_max = ~0u;
   };
 
   // Tokens that it posts with are `token_base` | less than 2^32; the owner brings their completions
@@ -104,6 +107,7 @@ class Exchange {
 
   void BeginSlice(Slice& slice, uint32_t index);
   void Advance(Slice& slice);
+  void AdvanceAll();
   void EndSlice(Slice& slice);
   // One look over the open steps; true if some step ended meanwhile.
   bool Look(Slice& slice);
@@ -157,6 +161,7 @@ class Exchange {
   uint32_t next_slice_ = 0;
   uint32_t slices_ended_ = 0;
   uint32_t in_flight_ = 0;
+  uint32_t sends_in_flight_ = 0;
   bool done_ = false;
   absl::Status status_;
   // Of Look, kept for their memory.

@@ -36,6 +36,9 @@ TEST_CASE("values arrive") {
   ClusterConfig config;
   REQUIRE(Set(&config, "cluster.listen", "127.0.0.1:0").ok());
   REQUIRE(Set(&config, "cluster.membership", "etcd").ok());
+  REQUIRE(Set(&config, "cluster.role", "aggregator").ok());
+  CHECK(config.role == Role::kAggregator);
+  CHECK_FALSE(Set(&config, "cluster.role", "switch").ok());
   REQUIRE(Set(&config, "cluster.members", Strings{"a=127.0.0.1:1", "b=[::1]:2"}).ok());
   REQUIRE(Set(&config, "cluster.etcd_endpoints", Strings{"http://127.0.0.1:2379"}).ok());
   REQUIRE(Set(&config, "cluster.etcd_lease", "1.5s").ok());
@@ -145,6 +148,14 @@ TEST_CASE("what others are told is advertised, else listed, else listened on") {
 }
 
 TEST_CASE("a node without a configured name has the host's") { CHECK(!NodeName({}).empty()); }
+
+TEST_CASE("an aggregator without a cluster is refused") {
+  ClusterConfig config = Valid();
+  config.role = Role::kAggregator;
+  CHECK(Error(config).empty());
+  config.listen = "";
+  CHECK(Contains(Error(config), "cluster.role"));
+}
 
 }  // namespace
 }  // namespace shunt::cluster

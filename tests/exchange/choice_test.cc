@@ -59,12 +59,42 @@ TEST_CASE("what is chosen is the first of the candidates", "[choice]") {
   call.kind = OpKind::kAllReduce;
   call.dtype = DataType::kFloat32;
   for (call.count = 2; call.count < 20'000'000; call.count *= 7) {
-    const std::vector<Candidate> candidates = Candidates(call, map, slow);
+    const std::vector<Candidate> candidates = Candidates(call, map, {slow, std::nullopt});
     REQUIRE(candidates.size() >= 4);
     for (size_t i = 1; i < candidates.size(); ++i) {
       CHECK(candidates[i - 1].seconds <= candidates[i].seconds);
     }
     CHECK(ChooseShape(call, map, {slow, std::nullopt}).net.algorithm ==
           candidates[0].net.algorithm);
+  }
+}
+
+TEST_CASE("aggregators are chosen where there are some and they are the fastest", "[choice]") {
+  const NodeMap map = *NodeMap::Make({0, 1, 2, 3});
+  const LinkModel slow = ModelOf({100'000, 5'000, 30'000'000});
+  CollectiveSpec call{};
+  call.kind = OpKind::kAllReduce;
+  call.dtype = DataType::kFloat32;
+  call.count = 4 << 20;
+  CHECK(ChooseShape(call, map, {slow, std::nullopt, 4}).net.algorithm == Algorithm::kAggregated);
+  CHECK(ChooseShape(call, map, {slow, std::nullopt, 0}).net.algorithm != Algorithm::kAggregated);
+  // One link cannot carry what four send.
+  CHECK(ChooseShape(call, map, {slow, std::nullopt, 1}).net.algorithm != Algorithm::kAggregated);
+  CHECK(ChooseShape(call, map, {slow, Algorithm::kAggregated, 0}).net.aggregators == 0);
+  call.kind = OpKind::kReduceScatter;
+  CHECK(ChooseShape(call, map, {slow, Algorithm::kAggregated, 4}).net.aggregators == 0);
+}
+
+TEST_CASE("an aggregator cuts the data as the nodes do", "[choice]") {
+  const NodeMap map = *NodeMap::Make({0, 1, 2, 2});
+  CollectiveSpec call{};
+  call.kind = OpKind::kAllReduce;
+  call.dtype = DataType::kFloat16;
+  for (call.count = 1; call.count < (1ull << 40); call.count *= 5) {
+    const Shape nodes = ChooseShape(call, map, {ReferenceModel(), Algorithm::kAggregated, 3});
+    const Shape aggregator = AggregatedShape(call, map, 3);
+    CHECK(nodes.slices == aggregator.slices);
+    CHECK(nodes.net.aggregators == aggregator.net.aggregators);
+    CHECK(nodes.net.algorithm == aggregator.net.algorithm);
   }
 }

@@ -11,7 +11,10 @@ TEST_CASE("a note comes back as it was written", "[notes]") {
                         FailedNote{0, ""},
                         ProposeNote{3, 1ull << 40, {30000, 5000, 1'000'000}},
                         AgreeNote{3, true},
-                        DecideNote{4, false}};
+                        DecideNote{4, false},
+                        PresenceNote{true},
+                        AddNote{1ull << 50, 77, 3, 4, 1ull << 40, 64, 63},
+                        LossNote{7, 8, true, false, "aggregator x is lost", "rank 0 called it"}};
   for (const Note& note : notes) {
     const auto again = Decode(Encode(note, 4096));
     REQUIRE(again.has_value());
@@ -28,6 +31,16 @@ TEST_CASE("long words are cut, numbers are not", "[notes]") {
   CHECK(std::get<LeftNote>(*note).words == std::string(64 - 13, 'x'));
 }
 
+TEST_CASE("of two texts that are too long each keeps a part", "[notes]") {
+  const auto note =
+      Decode(Encode(LossNote{7, 8, true, true, std::string(500, 'x'), std::string(500, 'y')}, 128));
+  REQUIRE(note.has_value());
+  const auto& loss = std::get<LossNote>(*note);
+  CHECK(loss.why.size() > 40);
+  CHECK(loss.call.size() > 40);
+  CHECK(loss.why.find('y') == std::string::npos);
+}
+
 TEST_CASE("bytes that are no note give none", "[notes]") {
   CHECK_FALSE(Decode("").has_value());
   CHECK_FALSE(Decode(std::string_view("\0", 1)).has_value());
@@ -36,6 +49,11 @@ TEST_CASE("bytes that are no note give none", "[notes]") {
   for (size_t bytes = 0; bytes < whole.size(); ++bytes) {
     INFO(bytes << " of " << whole.size() << " bytes");
     CHECK_FALSE(Decode(whole.substr(0, bytes)).has_value());
+  }
+  const std::string loss = Encode(LossNote{1, 2, true, false, "why", ""}, 64);
+  for (size_t bytes = 0; bytes < loss.size(); ++bytes) {
+    INFO(bytes << " of " << loss.size() << " bytes");
+    CHECK_FALSE(Decode(loss.substr(0, bytes)).has_value());
   }
 }
 

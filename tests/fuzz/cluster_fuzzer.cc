@@ -31,6 +31,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       }
     }
   }
+  // And as what an aggregator is asked for.
+  shunt::v1::OpenSpanRequest open;
+  if (open.ParseFromArray(data, static_cast<int>(size))) {
+    const auto read = FromProto(open);
+    if (read.ok()) {
+      SHUNT_CHECK(read->nodes.size() >= 2 && read->ranks.size() >= read->nodes.size());
+      for (const MappedRank& rank : read->ranks) {
+        SHUNT_CHECK(rank.node >= 0 && static_cast<size_t>(rank.node) < read->nodes.size());
+      }
+    }
+  }
   shunt::v1::RendezvousRequest request;
   if (request.ParseFromArray(data, static_cast<int>(size))) {
     RendezvousKey key;

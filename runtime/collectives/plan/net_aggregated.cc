@@ -46,7 +46,8 @@ NetStep At(const NetSpec& spec, int p, uint32_t index) {
   if (p >= n) {
     const int32_t a = p - n;
     if (i < n) return RecvReduce(i, BlocksOf(spec, a), 0);
-    if (spec.kind == OpKind::kAllReduce) return Send(i - n, Blocks(a), 1);
+    // Each begins with another host.
+    if (spec.kind == OpKind::kAllReduce) return Send(Wrap(int64_t{a} + i - n, n), Blocks(a), 1);
     if (spec.kind == OpKind::kReduce) return Send(spec.root, Blocks(a), 1);
     const int32_t owner = a + (i - n) * spec.aggregators;
     return Send(owner, Blocks(owner), 1);
