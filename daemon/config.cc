@@ -192,7 +192,7 @@ constexpr ConfigKey kOwnKeys[] = {
      "4096", SetInteger<&Config::max_regions_per_session, 1, 1048576>},
     {"spin_us", "an integer from -1 to 10000",
      "microseconds that a worker polls before it sleeps; -1: 20 while there are more CPUs than "
-     "sessions, else 0",
+     "sessions (in a cluster: four for each session and one more), else 0",
      "-1", SetInteger<&Config::spin_us, -1, 10000>},
 };
 

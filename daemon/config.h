@@ -37,7 +37,7 @@ struct Config {
   int64_t max_sessions_per_tenant = 4096;
   int64_t max_communicators_per_session = 1024;
   int64_t max_regions_per_session = 4096;
-  int64_t spin_us = -1;  // -1: 20 while there are more CPUs than sessions, else 0
+  int64_t spin_us = -1;  // -1: 20 while CPUs are plenty, else 0
 
   cluster::ClusterConfig cluster;  // the section [cluster]
 

@@ -1,4 +1,4 @@
-// What the exchange thread keeps, for the engine's own files.
+// What the exchange keeps, for the engine's own files.
 #pragma once
 
 #include <array>

@@ -125,7 +125,7 @@ bool Scheduler::OthersWait() {
   // What comes next may be long.
   if (this_thread_is_front) return true;
   std::lock_guard lock(mutex_);
-  return !tasks_.empty() || !long_.empty();
+  return !(attached_ ? long_ : tasks_).empty();
 }
 
 bool Scheduler::Take(Ring& ring) {

@@ -52,9 +52,17 @@ std::shared_ptr<const Exchange::Program> Exchange::ProgramOf(const NetSpec& net,
     program->steps.push_back(NetStepAt(net, node, i));
     const NetStep& step = program->steps.back();
     program->combines |= step.kind == NetStep::Kind::kCombine;
+    const size_t rounds = std::max<size_t>(program->reach.size(), step.round + 1);
+    program->steps_of_round.resize(rounds);
+    program->reach.resize(rounds);
+    ++program->steps_of_round[step.round];
+    program->reach[step.round] = i + 1;
     program->ordinals.push_back(Receives(step) ? received[step.peer]++ : sent[step.peer]++);
     if (!Receives(step)) continue;
     ForEachBlock(net, node, step, [&](uint32_t block) { program->last_recv[block] = i; });
+  }
+  for (size_t round = 1; round < program->reach.size(); ++round) {
+    program->reach[round] = std::max(program->reach[round], program->reach[round - 1]);
   }
   return program;
 }
@@ -74,6 +82,8 @@ void Exchange::BeginSlice(Slice& slice, uint32_t index) {
   slice.index = index;
   slice.first_open = 0;
   slice.steps.assign(plan_.size(), Step());
+  slice.open_of_round = program_.steps_of_round;
+  slice.earliest = 0;
   slice.values.clear();
   PlaceOwn(slice);
 }
@@ -114,6 +124,11 @@ void Exchange::AdvanceAll() {
   }
 }
 
+void Exchange::End(Slice& slice, Step& step, const NetStep& of) {
+  step.state = Step::State::kDone;
+  --slice.open_of_round[of.round];
+}
+
 bool Exchange::Look(Slice& slice) {
   const NetSpec& net = setup_.shape.net;
   reading_.clear();
@@ -124,11 +139,11 @@ bool Exchange::Look(Slice& slice) {
     ++slice.first_open;
   }
   // No step waits for one of a later round, so the earliest open round always goes on.
-  uint32_t earliest = ~0u;
-  for (uint32_t i = slice.first_open; i < plan_.size(); ++i) {
-    if (slice.steps[i].state != Step::State::kDone) earliest = std::min(earliest, plan_[i].round);
-  }
-  for (uint32_t i = slice.first_open; i < plan_.size() && status_.ok(); ++i) {
+  const auto rounds = static_cast<uint32_t>(program_.reach.size());
+  while (slice.earliest < rounds && slice.open_of_round[slice.earliest] == 0) ++slice.earliest;
+  if (slice.earliest == rounds) return false;
+  const uint32_t latest = std::min(slice.earliest + kRoundsAhead, rounds - 1);
+  for (uint32_t i = slice.first_open; i < program_.reach[latest] && status_.ok(); ++i) {
     const NetStep& step = plan_[i];
     Step& state = slice.steps[i];
     if (state.state == Step::State::kDone) continue;
@@ -139,7 +154,7 @@ bool Exchange::Look(Slice& slice) {
     ForEachBlock(net, setup_.node, step, [&](uint32_t block) {
       ready = ready && !writing_.contains(block) && (!alone || !reading_.contains(block));
     });
-    if (state.state == Step::State::kWaiting && step.round <= earliest + kRoundsAhead) {
+    if (state.state == Step::State::kWaiting && step.round <= latest) {
       if (receives) {
         PostRecv(slice, i, ready);
       } else if (ready && step.kind == NetStep::Kind::kSend) {
@@ -413,7 +428,7 @@ void Exchange::Apply(Slice& slice, uint32_t step) {
     ApplyCopy(slice, step);
   }
   Give(slice.steps[step].buffer);
-  slice.steps[step].state = Step::State::kDone;
+  End(slice, slice.steps[step], plan_[step]);
 }
 
 void Exchange::ApplyCopy(Slice& slice, uint32_t step) {
@@ -547,7 +562,7 @@ void Exchange::ApplyCombine(Slice& slice, uint32_t step) {
                 StorePolicy::kTemporal},
                srcs, {}, outs, extent.count);
   });
-  slice.steps[step].state = Step::State::kDone;
+  End(slice, slice.steps[step], plan_[step]);
 }
 
 // ---- Completions
@@ -581,7 +596,7 @@ void Exchange::OnCompletion(const transport::Completion& completion) {
   Step& step = slice.steps[index];
   if (completion.event == transport::Event::kSent) {
     Give(step.buffer);
-    step.state = Step::State::kDone;
+    End(slice, step, plan_[index]);
   } else {
     step.state = Step::State::kArrived;
   }

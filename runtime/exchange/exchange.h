@@ -13,6 +13,7 @@
 // Same inputs, same bits: what two nodes have is combined in the nodes' order, whenever it comes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -41,6 +42,8 @@ class Exchange {
   struct Program {
     std::vector<NetStep> steps;
     std::vector<uint32_t> ordinals;  // of each step among the messages with its peer
+    std::vector<uint32_t> steps_of_round;
+    std::vector<uint32_t> reach;  // by round: beyond the last step of it and of those before
     absl::flat_hash_map<uint32_t, uint32_t> last_recv;  // by block: the last step that receives it
     // The blocks are the nodes' whole vectors, and one step combines them at the end.
     bool combines = false;
@@ -102,6 +105,8 @@ class Exchange {
     uint32_t index = 0;
     uint32_t first_open = 0;
     std::vector<Step> steps;
+    std::vector<uint32_t> open_of_round;
+    uint32_t earliest = 0;                        // the first round with an open step
     absl::flat_hash_map<uint32_t, Value> values;  // those that are not kInputs
   };
 
@@ -109,6 +114,7 @@ class Exchange {
   void Advance(Slice& slice);
   void AdvanceAll();
   void EndSlice(Slice& slice);
+  static void End(Slice& slice, Step& step, const NetStep& of);
   // One look over the open steps; true if some step ended meanwhile.
   bool Look(Slice& slice);
 
@@ -164,8 +170,32 @@ class Exchange {
   uint32_t sends_in_flight_ = 0;
   bool done_ = false;
   absl::Status status_;
+  // A few blocks as a rule.
+  class Blocks {
+   public:
+    void clear() {
+      few_.clear();
+      if (!many_.empty()) many_.clear();
+    }
+    void insert(uint32_t block) {
+      if (few_.size() < kFew) {
+        few_.push_back(block);
+      } else {
+        many_.insert(block);
+      }
+    }
+    bool contains(uint32_t block) const {
+      return std::find(few_.begin(), few_.end(), block) != few_.end() ||
+             (!many_.empty() && many_.contains(block));
+    }
+
+   private:
+    static constexpr size_t kFew = 16;
+    absl::InlinedVector<uint32_t, kFew> few_;
+    absl::flat_hash_set<uint32_t> many_;
+  };
   // Of Look, kept for their memory.
-  absl::flat_hash_set<uint32_t> reading_, writing_;
+  Blocks reading_, writing_;
 };
 
 }  // namespace shunt::exchange
