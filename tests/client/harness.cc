@@ -109,8 +109,8 @@ int Process::Wait(std::chrono::seconds timeout) {
   return ended ? status : -1;
 }
 
-void Process::Join() {
-  const int status = Wait();
+void Process::Join(std::chrono::seconds timeout) {
+  const int status = Wait(timeout);
   char words[2048];
   const ssize_t n = words_fd_ >= 0 ? ::read(words_fd_, words, sizeof(words)) : 0;
   if (status == 0) return;

@@ -46,7 +46,7 @@ class Process {
   // killed then).
   int Wait(std::chrono::seconds timeout = std::chrono::seconds(60));
   // Waits; throws Wrong with the child's words if it did not exit with 0.
-  void Join();
+  void Join(std::chrono::seconds timeout = std::chrono::seconds(60));
 
  private:
   pid_t pid_ = -1;

@@ -116,7 +116,7 @@ uint64_t PacketsSent() {
 TEST_CASE("ranks of two daemons reduce any size, over the rail") {
   const TwoDaemons nodes;
   const uint64_t before = PacketsSent();
-  constexpr uint64_t kLargest = 400'000;
+  constexpr uint64_t kLargest = 200'000;
   std::vector<Process> ranks;
   for (int rank = 0; rank < kWorld; ++rank) {
     ranks.push_back(Process::Fork([&, rank] {
@@ -131,7 +131,7 @@ TEST_CASE("ranks of two daemons reduce any size, over the rail") {
       AllReduce(comm, region, kLargest);
     }));
   }
-  for (Process& rank : ranks) rank.Join();
+  for (Process& rank : ranks) rank.Join(kPatience);
   if (Transports() == "sm") return;
   // Each node has sent at least half of the data and got the other half, in packets of up to 4096
   // bytes.
@@ -161,7 +161,7 @@ TEST_CASE("a killed rank is named on both nodes, and what comes after it works")
   for (const int rank : {0, 2, 3}) {
     others.push_back(Process::Fork([&, rank] { rank_main(rank, victim.pid()); }));
   }
-  for (Process& rank : others) rank.Join();
+  for (Process& rank : others) rank.Join(kPatience);
   CHECK(WTERMSIG(victim.Wait()) == SIGKILL);
 }
 
