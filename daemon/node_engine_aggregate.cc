@@ -52,6 +52,8 @@ void NodeEngine::OpenAggregation(uint64_t wire_id, exchange::NodeMap map,
       transport_->Close(id);
       return done(opened);
     }
+    LogInfo("adds for a communicator", {{"wire_id", wire_id}, {"nodes", nodes.size()}});
+    aggregation->wire_id = wire_id;
     aggregations_[id] = std::move(aggregation);
     done(absl::OkStatus());
   });
@@ -192,8 +194,10 @@ void NodeEngine::LeaveAggregation(uint64_t id, transport::PeerId peer) {
 void NodeEngine::CloseAggregation(uint64_t id, const std::string& why) {
   const std::unique_ptr<Aggregation> aggregation = std::move(aggregations_.at(id));
   aggregations_.erase(id);
-  if (!why.empty()) {
-    LogWarn("an aggregator adds no more for a communicator", {{"why", why}});
+  if (why.empty()) {
+    LogInfo("adds no more for a communicator", {{"wire_id", aggregation->wire_id}});
+  } else {
+    LogWarn("adds no more for a communicator", {{"wire_id", aggregation->wire_id}, {"why", why}});
     for (const transport::PeerId peer : aggregation->peers) {
       SendOn(id, peer, exchange::FailedNote{0, why});
     }
