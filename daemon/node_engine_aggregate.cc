@@ -104,17 +104,18 @@ void NodeEngine::BeginAdding(Aggregation& aggregation, const exchange::AddNote& 
   call.count = note.count;
   if (!IsValid(call.dtype) || !IsValid(call.redop) || note.count > kCountMax ||
       note.aggregators == 0 || note.aggregators > cluster::kAggregatorsMax ||
-      note.index >= note.aggregators || note.sequence <= aggregation.last ||
-      aggregation.running >= kRunningMax) {
+      note.index >= note.aggregators || note.slices == 0 || note.slices > exchange::kSlicesMax ||
+      note.sequence <= aggregation.last || aggregation.running >= kRunningMax) {
     return CloseAggregation(
         aggregation.id,
         absl::StrCat("node ", peers_[aggregation.peers[0]]->node.name, " asked for a sum #",
                      note.sequence, " of ", note.count, " elements of type ", note.dtype,
                      ", operator ", note.redop, ", part ", note.index, " of ", note.aggregators,
-                     ", after #", aggregation.last, " with ", aggregation.running,
-                     " running: not within its bounds"));
+                     ", in ", note.slices, " slices", ", after #", aggregation.last, " with ",
+                     aggregation.running, " running: not within its bounds"));
   }
-  const exchange::Shape shape = exchange::AggregatedShape(call, aggregation.map, note.aggregators);
+  const exchange::Shape shape =
+      exchange::AggregatedShape(call, aggregation.map, note.aggregators, note.slices);
   // Of one slice: what comes from every node and the sum, in buffers of powers of two.
   const uint64_t block = BlockRangeOf(shape.net, note.index, note.count).count;
   const uint64_t slice_bytes = (block / shape.slices + 1) * SizeOf(call.dtype);
