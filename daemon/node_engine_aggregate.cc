@@ -52,6 +52,8 @@ void NodeEngine::OpenAggregation(uint64_t wire_id, exchange::NodeMap map,
       transport_->Close(id);
       return done(opened);
     }
+    LogInfo("adds for a communicator", {{"wire_id", wire_id}, {"nodes", nodes.size()}});
+    aggregation->wire_id = wire_id;
     aggregations_[id] = std::move(aggregation);
     done(absl::OkStatus());
   });
@@ -102,17 +104,18 @@ void NodeEngine::BeginAdding(Aggregation& aggregation, const exchange::AddNote& 
   call.count = note.count;
   if (!IsValid(call.dtype) || !IsValid(call.redop) || note.count > kCountMax ||
       note.aggregators == 0 || note.aggregators > cluster::kAggregatorsMax ||
-      note.index >= note.aggregators || note.sequence <= aggregation.last ||
-      aggregation.running >= kRunningMax) {
+      note.index >= note.aggregators || note.slices == 0 || note.slices > exchange::kSlicesMax ||
+      note.sequence <= aggregation.last || aggregation.running >= kRunningMax) {
     return CloseAggregation(
         aggregation.id,
         absl::StrCat("node ", peers_[aggregation.peers[0]]->node.name, " asked for a sum #",
                      note.sequence, " of ", note.count, " elements of type ", note.dtype,
                      ", operator ", note.redop, ", part ", note.index, " of ", note.aggregators,
-                     ", after #", aggregation.last, " with ", aggregation.running,
-                     " running: not within its bounds"));
+                     ", in ", note.slices, " slices", ", after #", aggregation.last, " with ",
+                     aggregation.running, " running: not within its bounds"));
   }
-  const exchange::Shape shape = exchange::AggregatedShape(call, aggregation.map, note.aggregators);
+  const exchange::Shape shape =
+      exchange::AggregatedShape(call, aggregation.map, note.aggregators, note.slices);
   // Of one slice: what comes from every node and the sum, in buffers of powers of two.
   const uint64_t block = BlockRangeOf(shape.net, note.index, note.count).count;
   const uint64_t slice_bytes = (block / shape.slices + 1) * SizeOf(call.dtype);
@@ -193,8 +196,10 @@ void NodeEngine::LeaveAggregation(uint64_t id, transport::PeerId peer) {
 void NodeEngine::CloseAggregation(uint64_t id, const std::string& why) {
   const std::unique_ptr<Aggregation> aggregation = std::move(aggregations_.at(id));
   aggregations_.erase(id);
-  if (!why.empty()) {
-    LogWarn("an aggregator adds no more for a communicator", {{"why", why}});
+  if (why.empty()) {
+    LogInfo("adds no more for a communicator", {{"wire_id", aggregation->wire_id}});
+  } else {
+    LogWarn("adds no more for a communicator", {{"wire_id", aggregation->wire_id}, {"why", why}});
     for (const transport::PeerId peer : aggregation->peers) {
       SendOn(id, peer, exchange::FailedNote{0, why});
     }

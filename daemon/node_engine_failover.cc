@@ -56,7 +56,8 @@ void NodeEngine::BeginAggregated(Running& running, exchange::Exchange::Setup* se
                          static_cast<uint8_t>(spec.redop),
                          spec.count,
                          static_cast<uint16_t>(span.span.aggregators.size()),
-                         0};
+                         0,
+                         setup->shape.slices};
   for (size_t i = 0; i < span.span.aggregators.size(); ++i) {
     note.index = static_cast<uint16_t>(i);
     if (SendOn(setup->header.tag.communicator, span.aggregated_peers[span.peers.size() + i], note))

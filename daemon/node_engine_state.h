@@ -113,7 +113,8 @@ struct NodeEngine::Running {
 // A communicator that this node adds for.
 struct NodeEngine::Aggregation {
   enum class Presence : uint8_t { kUnheard, kOpen, kClosed };
-  uint64_t id = 0;
+  uint64_t id = 0;       // the exchange's own
+  uint64_t wire_id = 0;  // the communicator's
   exchange::NodeMap map;
   std::vector<transport::PeerId> peers;  // by node
   std::vector<Presence> presence;        // by node

@@ -5,12 +5,12 @@
 namespace shunt::exchange {
 namespace {
 
-constexpr uint32_t kSlicesMax = 4096;
 constexpr uint64_t kSliceBytes = 256 << 10;
 // Through aggregators a slice is on its way back while later ones go up: the shorter, the less
 // waits at both ends. And all send to all, a message at a time: the shorter, the closer they stay
 // together.
-constexpr uint64_t kAggregatedSliceBytes = 32 << 10;
+constexpr double kAggregatedSliceSeconds = 0.5e-3;
+constexpr double kAggregatedSliceBytesMin = 16 << 10;
 
 NetSpec NetOf(const CollectiveSpec& call, const NodeMap& map) {
   NetSpec net;
@@ -33,11 +33,17 @@ bool Become(Algorithm algorithm, const Policy& policy, NetSpec* net) {
   return true;
 }
 
-uint32_t SlicesOf(const Shape& shape) {
+uint64_t SliceBytes(Algorithm algorithm, const LinkModel& model) {
+  if (algorithm != Algorithm::kAggregated) return kSliceBytes;
+  return static_cast<uint64_t>(std::clamp(kAggregatedSliceSeconds * model.bytes_per_s,
+                                          kAggregatedSliceBytesMin,
+                                          static_cast<double>(kSliceBytes)));
+}
+
+uint32_t SlicesOf(const Shape& shape, const LinkModel& model) {
   const uint64_t block =
       BytesOf(shape.call, shape.map->world()) / std::max<uint64_t>(1, BlockCount(shape.net));
-  const uint64_t bytes =
-      shape.net.algorithm == Algorithm::kAggregated ? kAggregatedSliceBytes : kSliceBytes;
+  const uint64_t bytes = SliceBytes(shape.net.algorithm, model);
   return static_cast<uint32_t>(std::clamp<uint64_t>(block / bytes, 1, kSlicesMax));
 }
 
@@ -87,7 +93,7 @@ std::vector<Candidate> Candidates(const CollectiveSpec& call, const NodeMap& map
     if (net.algorithm == Algorithm::kAggregated) {
       // Hosts go round the aggregators: no receiver has more than one sender for long.
       model.incast_factor = 1;
-      model.slice_bytes_min = kAggregatedSliceBytes;
+      model.slice_bytes_min = SliceBytes(net.algorithm, model);
     }
     candidates.push_back({net, PredictSeconds(net, bytes, model)});
   }
@@ -96,14 +102,15 @@ std::vector<Candidate> Candidates(const CollectiveSpec& call, const NodeMap& map
   return candidates;
 }
 
-Shape AggregatedShape(const CollectiveSpec& call, const NodeMap& map, int32_t aggregators) {
+Shape AggregatedShape(const CollectiveSpec& call, const NodeMap& map, int32_t aggregators,
+                      uint32_t slices) {
   Shape shape;
   shape.map = &map;
   shape.call = call;
   shape.net = NetOf(call, map);
   shape.net.algorithm = Algorithm::kAggregated;
   shape.net.aggregators = aggregators;
-  shape.slices = SlicesOf(shape);
+  shape.slices = slices;
   return shape;
 }
 
@@ -118,7 +125,7 @@ Shape ChooseShape(const CollectiveSpec& call, const NodeMap& map, const Policy& 
   if (!policy.algorithm.has_value() || !Become(*policy.algorithm, policy, &shape.net)) {
     shape.net = Candidates(call, map, policy).front().net;
   }
-  shape.slices = SlicesOf(shape);
+  shape.slices = SlicesOf(shape, policy.model);
   return shape;
 }
 

@@ -12,6 +12,8 @@
 
 namespace shunt::exchange {
 
+inline constexpr uint32_t kSlicesMax = 4096;  // that an operation is cut into
+
 // By what a communicator's nodes choose. The same on all of them at every sequence number.
 struct Policy {
   LinkModel model;
@@ -39,7 +41,8 @@ std::vector<Candidate> Candidates(const CollectiveSpec& call, const NodeMap& map
                                   const Policy& policy);
 
 // The aggregators' plan of an all_reduce, the one kind that goes through them.
-Shape AggregatedShape(const CollectiveSpec& call, const NodeMap& map, int32_t aggregators);
+Shape AggregatedShape(const CollectiveSpec& call, const NodeMap& map, int32_t aggregators,
+                      uint32_t slices);
 
 // The policy's plan, or else the fastest. `map` outlives the shape.
 Shape ChooseShape(const CollectiveSpec& call, const NodeMap& map, const Policy& policy);

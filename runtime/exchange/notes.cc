@@ -78,6 +78,7 @@ struct Writer {
     Number(note.count);
     Number(note.aggregators);
     Number(note.index);
+    Number(note.slices);
   }
   void operator()(const LossNote& note) {
     Number(static_cast<uint8_t>(Kind::kLoss));
@@ -195,6 +196,7 @@ std::optional<Note> Decode(std::string_view bytes) {
       add.count = reader.Number<uint64_t>();
       add.aggregators = reader.Number<uint16_t>();
       add.index = reader.Number<uint16_t>();
+      add.slices = reader.Number<uint32_t>();
       note = add;
       break;
     }

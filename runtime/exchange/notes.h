@@ -65,7 +65,8 @@ struct AddNote {
   uint8_t redop = 0;
   uint64_t count = 0;
   uint16_t aggregators = 0;
-  uint16_t index = 0;  // the receiver's among them
+  uint16_t index = 0;   // the receiver's among them
+  uint32_t slices = 1;  // that the nodes cut it into
   bool operator==(const AddNote&) const = default;
 };
 // An aggregator is lost: how far the sender has come. See failover.h.

@@ -85,16 +85,18 @@ TEST_CASE("aggregators are chosen where there are some and they are the fastest"
   CHECK(ChooseShape(call, map, {slow, Algorithm::kAggregated, 4}).net.aggregators == 0);
 }
 
-TEST_CASE("an aggregator cuts the data as the nodes do", "[choice]") {
-  const NodeMap map = *NodeMap::Make({0, 1, 2, 2});
+TEST_CASE("through aggregators a slice is as short as the link is slow", "[choice]") {
+  const NodeMap map = *NodeMap::Make({0, 1, 2, 3});
   CollectiveSpec call{};
   call.kind = OpKind::kAllReduce;
-  call.dtype = DataType::kFloat16;
-  for (call.count = 1; call.count < (1ull << 40); call.count *= 5) {
-    const Shape nodes = ChooseShape(call, map, {ReferenceModel(), Algorithm::kAggregated, 3});
-    const Shape aggregator = AggregatedShape(call, map, 3);
-    CHECK(nodes.slices == aggregator.slices);
-    CHECK(nodes.net.aggregators == aggregator.net.aggregators);
-    CHECK(nodes.net.algorithm == aggregator.net.algorithm);
-  }
+  call.dtype = DataType::kFloat32;
+  call.count = 4 << 20;
+  const auto slices = [&](uint64_t bytes_per_s) {
+    const LinkModel model = ModelOf({100'000, 5'000, bytes_per_s});
+    return ChooseShape(call, map, {model, Algorithm::kAggregated, 4}).slices;
+  };
+  CHECK(slices(1'000'000) == 256);
+  CHECK(slices(30'000'000) == 256);
+  CHECK(slices(131'072'000) == 64);
+  CHECK(slices(10'000'000'000) == 16);
 }

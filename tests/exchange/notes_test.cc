@@ -13,7 +13,7 @@ TEST_CASE("a note comes back as it was written", "[notes]") {
                         AgreeNote{3, true},
                         DecideNote{4, false},
                         PresenceNote{true},
-                        AddNote{1ull << 50, 77, 3, 4, 1ull << 40, 64, 63},
+                        AddNote{1ull << 50, 77, 3, 4, 1ull << 40, 64, 63, 4096},
                         LossNote{7, 8, true, false, "aggregator x is lost", "rank 0 called it"}};
   for (const Note& note : notes) {
     const auto again = Decode(Encode(note, 4096));
