@@ -128,6 +128,7 @@ struct Holder : PeerHandler {
   void OnRendezvous(IncomingPtr<v1::RendezvousRequest, v1::RendezvousResponse>) override {}
   void OnWithdraw(IncomingPtr<v1::WithdrawRequest, v1::WithdrawResponse>) override {}
   void OnCallStatus(IncomingPtr<v1::CallStatusRequest, v1::CallStatusResponse>) override {}
+  void OnOpenSpan(IncomingPtr<v1::OpenSpanRequest, v1::OpenSpanResponse>) override {}
   int count = 0;
   std::vector<IncomingPtr<v1::PingRequest, v1::PingResponse>> held;
 };
