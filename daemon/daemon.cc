@@ -137,11 +137,15 @@ class DaemonImpl : public Daemon {
     }
     options.spin_ns = (config_.spin_us < 0 ? kDefaultSpinUs : config_.spin_us) * 1000;
     if (config_.spin_us < 0) {
-      options.may_spin = [this] {
-        const size_t sessions = sessions_->size();
-        // What comes from other nodes is long in coming: only where CPUs are plenty.
-        return (engine_ == nullptr ? sessions + 1 : 4 * (sessions + 1)) <= topology_.cpus.size();
+      // What comes from other nodes is long in coming: only where CPUs are plenty.
+      options.may_spin = [this, each = config_.cluster.enabled() ? 4 : 1] {
+        return each * (sessions_->size() + 1) <= topology_.cpus.size();
       };
+    }
+    if (config_.cluster.enabled()) {
+      SHUNT_RETURN_IF_ERROR(MakeEngine());
+      options.source = {engine_->fd(), [this] { return engine_->Drive(); },
+                        [this] { return engine_->next_ns(); }};
     }
     SHUNT_RETURN_IF_ERROR(scheduler_.Start(
         std::move(options),
@@ -208,25 +212,20 @@ class DaemonImpl : public Daemon {
     LogInfo("stopped", {{"operations_served", operations_.served.load()}});
   }
 
-  // The other nodes: their daemons over gRPC, payload over TCP.
-  absl::Status JoinCluster() {
+  // What moves payload between this node and others.
+  absl::Status MakeEngine() {
     const cluster::ClusterConfig& config = config_.cluster;
-    const uint64_t incarnation = RandomNumber();
     transport::TcpOptions tcp;
     tcp.cluster = config.name;
     tcp.name = cluster::NodeName(config);
-    SHUNT_ASSIGN_OR_RETURN(
-        cluster::Address data,
-        cluster::ParseAddress(config.data_listen.empty() ? config.listen : config.data_listen,
-                              /*port_zero=*/true));
-    if (config.data_listen.empty()) data.port = 0;
-    tcp.incarnation = incarnation;
+    SHUNT_ASSIGN_OR_RETURN(const cluster::Address data, DataAddress());
+    tcp.incarnation = node_incarnation_;
     tcp.listen_address = data.host;
     tcp.listen_port = data.port;
     tcp.on_refused = RefusalLog();
     NodeEngine::Options engine;
     engine.node = tcp.name;
-    engine.incarnation = incarnation;
+    engine.incarnation = node_incarnation_;
     SHUNT_ASSIGN_OR_RETURN(engine.transport, MakeDataTransport(config, tcp));
     engine.lost = [this](const NodeKey& node, const std::string& why) {
       loop_->Post([this, node, why] {
@@ -235,12 +234,29 @@ class DaemonImpl : public Daemon {
     };
     engine.wake = [this] { scheduler_.Nudge(); };
     engine_ = std::make_unique<NodeEngine>(std::move(engine));
-    SHUNT_RETURN_IF_ERROR(scheduler_.Attach({engine_->fd(), [this] { return engine_->Drive(); },
-                                             [this] { return engine_->next_ns(); }}));
+    operations_.node = tcp.name;
+    operations_.aggregator = config.role == cluster::Role::kAggregator;
+    operations_.engine = engine_.get();
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<cluster::Address> DataAddress() const {
+    const cluster::ClusterConfig& config = config_.cluster;
+    SHUNT_ASSIGN_OR_RETURN(
+        cluster::Address data,
+        cluster::ParseAddress(config.data_listen.empty() ? config.listen : config.data_listen,
+                              /*port_zero=*/true));
+    if (config.data_listen.empty()) data.port = 0;
+    return data;
+  }
+
+  // The other nodes: their daemons over gRPC.
+  absl::Status JoinCluster() {
     cluster::Cluster::Options options;
-    options.config = config;
+    options.config = config_.cluster;
+    SHUNT_ASSIGN_OR_RETURN(const cluster::Address data, DataAddress());
     options.data_addresses = {cluster::FormatAddress({data.host, engine_->port()})};
-    options.incarnation = incarnation;
+    options.incarnation = node_incarnation_;
     options.version = kVersion;
     cluster::ClusterEvents events;
     events.peer_up = [this](const cluster::PeerInfo& peer) {
@@ -264,9 +280,6 @@ class DaemonImpl : public Daemon {
                               std::function<void(absl::Status)> done) {
       OpenAggregation(map, std::move(done));
     };
-    operations_.node = cluster::NodeName(config);
-    operations_.aggregator = config.role == cluster::Role::kAggregator;
-    operations_.engine = engine_.get();
     SHUNT_ASSIGN_OR_RETURN(
         std::unique_ptr<cluster::Cluster> cluster,
         cluster::Cluster::Start(std::move(options), std::move(events), loop_.get()));
@@ -355,6 +368,7 @@ class DaemonImpl : public Daemon {
   std::unique_ptr<SessionTable> sessions_;
   OperationHost operations_;
   Scheduler scheduler_;
+  const uint64_t node_incarnation_ = RandomNumber();
   std::unique_ptr<NodeEngine> engine_;
   std::unique_ptr<CommunicatorTable> communicators_;
   std::unique_ptr<Services> services_;

@@ -57,6 +57,20 @@ void NodeEngine::Stop() {
   spans_.clear();
 }
 
+uint64_t NodeEngine::NextNumber() {
+  constexpr uint64_t kNumbers = (uint64_t{1} << 32) - 2;
+  do {
+    last_number_ = (last_number_ + 2) % kNumbers;
+  } while (running_.contains(last_number_) || probes_.contains(last_number_) ||
+           adding_.contains(last_number_));
+  return last_number_;
+}
+
+int64_t NodeEngine::next_ns() const {
+  const std::lock_guard driving(driving_);
+  return ended_ || overdue_.empty() ? kNeverNs : overdue_.front().due_ns;
+}
+
 void NodeEngine::Post(std::function<void()> f) {
   {
     std::lock_guard lock(mutex_);
@@ -154,13 +168,13 @@ void NodeEngine::OnCompletion(const transport::Completion& c) {
     case transport::Event::kReceived: {
       const uint64_t number = c.token >> 32;
       if (probes_.contains(number)) return OnProbe(number, c);
-      const uint64_t even = number - (number + 1) % 2;  // numbers of operations are odd
-      const auto it = running_.find(even);
+      const uint64_t operation = number - (number + 1) % 2;  // its own is odd
+      const auto it = running_.find(operation);
       if (it == running_.end()) return OnAdded(number, c);
       exchange::Exchange* const exchange =
-          (number == even ? it->second->data : it->second->agreement).get();
+          (number == operation ? it->second->data : it->second->agreement).get();
       if (exchange != nullptr) exchange->OnCompletion(c);  // null: what Close came too late for
-      Settle(even);
+      Settle(operation);
       return;
     }
     case transport::Event::kStray:
@@ -189,7 +203,7 @@ void NodeEngine::OnCompletion(const transport::Completion& c) {
                   absl::StrCat("node ", node.name, " is lost (", why, ")")},
                  true);
       }
-      LoseAggregator(c.peer, c.text);
+      LoseAggregator(c.peer, why);
       if (unexpected && lost_) lost_(node, c.text);
       return;
     }

@@ -68,8 +68,8 @@ class NodeEngine {
   // Does what can be done now; true if anything was. Calls `done` of what ends: the caller holds no
   // lock that it takes.
   bool Drive();
-  // When to Drive in any case; kNeverNs if never. By who drives.
-  int64_t next_ns() const { return overdue_.empty() ? kNeverNs : overdue_.front().due_ns; }
+  // When to Drive in any case; kNeverNs if never.
+  int64_t next_ns() const;
 
   // This node is another incarnation from now on. All peers have been forgotten.
   void Renew(uint64_t incarnation);
@@ -145,6 +145,9 @@ class NodeEngine {
   struct Aggregation;
   struct Adding;
 
+  // Of an operation: odd, and not in use. The upper half of tokens, with the next one for the
+  // agreement.
+  uint64_t NextNumber();
   void Post(std::function<void()> f);
   bool RunMail();
   void OnCompletion(const transport::Completion& completion);
@@ -159,6 +162,8 @@ class NodeEngine {
   void BeginAggregated(Running& running, exchange::Exchange::Setup* setup);
   void FreezeSoon(const SpanState& span, std::string why);
   void Freeze(SpanState& span, const std::string& why);
+  // True if that decides.
+  bool ReportForTheGone(SpanState& span);
   void OnLoss(SpanState& span, int node, const exchange::LossNote& note);
   void Decide(SpanState& span);
   void RunAgain(uint64_t wire_id, uint64_t number);
@@ -199,7 +204,7 @@ class NodeEngine {
   bool stopped_ = false;  // no more mail
 
   // Of who drives.
-  std::mutex driving_;  // taken by Stop too
+  mutable std::mutex driving_;  // taken by Stop too
   bool ended_ = false;
   std::vector<transport::Completion> completions_{256};
   uint64_t incarnation_;
@@ -208,7 +213,7 @@ class NodeEngine {
   std::vector<std::unique_ptr<PeerState>> peers_;  // by id
   absl::flat_hash_map<uint64_t, std::unique_ptr<SpanState>> spans_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Running>> running_;  // by number
-  uint64_t next_number_ = 1;
+  uint64_t last_number_ = 1;
   struct Probing {
     uint64_t communicator = 0;
     std::unique_ptr<exchange::LinkProbe> probe;

@@ -138,8 +138,7 @@ void NodeEngine::BeginAdding(Aggregation& aggregation, const exchange::AddNote& 
   setup.peers = aggregation.peers;
   setup.window = static_cast<uint32_t>(window);
   setup.sends_max = 1;
-  const uint64_t number = next_number_;
-  next_number_ += 2;
+  const uint64_t number = NextNumber();
   auto adding = std::make_unique<Adding>();
   adding->aggregation = &aggregation;
   adding->bytes = window * bytes;

@@ -116,8 +116,8 @@ void NodeEngine::StartCall(Call call) {
   Running& r = *running;
   r.span = &span;
   r.call = std::move(call);
-  const uint64_t number = next_number_;
-  next_number_ += 2;
+  r.signature = signature;
+  const uint64_t number = NextNumber();
 
   exchange::Exchange::Setup setup;
   setup.header.tag.communicator = span.span.wire_id;
@@ -195,7 +195,9 @@ void NodeEngine::Settle(uint64_t number) {
   const auto it = running_.find(number);
   if (it == running_.end()) return;
   Running& r = *it->second;
-  if (r.aggregated && !SettleAggregated(r)) return;
+  if (r.agreement == nullptr || r.agreement->status().ok()) {
+    if (r.aggregated && !SettleAggregated(r)) return;
+  }
   for (const exchange::Exchange* e : {r.data.get(), r.agreement.get()}) {
     if (e == nullptr || e->status().ok()) continue;
     Doom(number,

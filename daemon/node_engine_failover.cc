@@ -108,11 +108,39 @@ void NodeEngine::Freeze(SpanState& span, const std::string& why) {
   span.policies->DropAggregators();
   Publish(span);
   SendToAll(span, note);
-  if (span.failover->Report(span.span.node, std::move(note))) Decide(span);
+  const bool decided = span.failover->Report(span.span.node, std::move(note));
+  if (ReportForTheGone(span) || decided) Decide(span);
+}
+
+// A node whose ranks have all left has ended what they had called, and may have closed: it reports
+// nothing any more. Its words of them came before anything else that it might say.
+bool NodeEngine::ReportForTheGone(SpanState& span) {
+  if (!span.Undecided()) return false;
+  bool decided = false;
+  for (int node = 0; node < static_cast<int>(span.peers.size()); ++node) {
+    exchange::LossNote note;
+    note.why = "its ranks have left";
+    bool gone = node != span.span.node;
+    for (const int32_t rank : span.span.map.ranks_of[static_cast<size_t>(node)]) {
+      const auto left = span.left.find(rank);
+      gone = gone && left != span.left.end();
+      if (gone) note.completed = std::max(note.completed, left->second.collectives);
+    }
+    if (gone && span.failover->Report(node, std::move(note))) decided = true;
+  }
+  return decided;
 }
 
 void NodeEngine::OnLoss(SpanState& span, int node, const exchange::LossNote& note) {
   if (span.failed || !span.failover.has_value()) return;
+  if (note.completed == ~uint64_t{0} || (note.pending != 0 && note.pending != note.completed + 1)) {
+    return FailSpan(span,
+                    {board::FailureReason::kStuck,
+                     absl::StrCat("node ", span.span.nodes[static_cast<size_t>(node)].name,
+                                  " reported operation #", note.pending, " after #", note.completed,
+                                  ", expected the next one, when aggregators were lost")},
+                    true);
+  }
   Freeze(span, note.why);
   if (span.failover->Report(node, note)) Decide(span);
 }
@@ -133,6 +161,16 @@ void NodeEngine::Decide(SpanState& span) {
   for (const auto& [number, running] : running_) {
     if (running->span != &span || !running->aggregated) continue;
     const bool again = running->call.sequence == span.failover->RunsAgain();
+    if (again) {
+      running->has_result = false;  // nothing ends it meanwhile
+    } else if (!running->has_result) {
+      return FailSpan(
+          span,
+          {board::FailureReason::kStuck,
+           absl::StrCat(span.Words(running->call.rank, running->call.record),
+                        ", which other nodes did not report when aggregators were lost")},
+          true);
+    }
     Post([this, again, wire_id = span.span.wire_id, number = number] {
       if (again) {
         RunAgain(wire_id, number);
@@ -168,7 +206,7 @@ void NodeEngine::RunAgain(uint64_t wire_id, uint64_t number) {
   setup.local = running.call.local;
   setup.header.tag.communicator = wire_id;
   setup.header.tag.sequence = running.call.sequence;
-  setup.header.signature = span.Find(0, running.call.sequence)->signature;
+  setup.header.signature = running.signature;
   running.aggregated = false;
   running.ran_again = true;
   running.data = std::make_unique<exchange::Exchange>(std::move(setup), transport_.get(), &pool_,

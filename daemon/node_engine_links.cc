@@ -22,8 +22,7 @@ void NodeEngine::BeginProbe(transport::PeerId peer) {
   const std::string& high = asks ? other.name : self;
   const uint64_t id = Fnv1a(incarnation_ + other.incarnation, Fnv1a(absl::StrCat(low, "/", high)));
   if (!transport_->Open(id, {peer}).ok()) return;  // lost again
-  const uint64_t number = next_number_;
-  next_number_ += 2;
+  const uint64_t number = NextNumber();
   Probing& probing = probes_[number];
   probing.communicator = id;
   probing.probe =

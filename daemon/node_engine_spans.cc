@@ -105,7 +105,7 @@ void NodeEngine::TellLeft(uint64_t wire_id, int rank, uint64_t collectives, std:
 }
 
 void NodeEngine::Send(const SpanState& span, transport::PeerId peer, const exchange::Note& note) {
-  // A peer that cannot be told is lost, which tells it as much.
+  // A peer that cannot be told is lost, which tells it as much, or has closed.
   (void)SendOn(span.span.wire_id, peer, note);
 }
 
@@ -157,6 +157,7 @@ void NodeEngine::OnNote(const transport::Completion& c) {
       if (running->span == &span) numbers.push_back(number);
     }
     for (const uint64_t number : numbers) DoomIfLeft(number);
+    if (!span.failed && ReportForTheGone(span)) Decide(span);
   } else if (const auto* loss = std::get_if<exchange::LossNote>(&*note)) {
     const auto from = std::find(span.peers.begin(), span.peers.end(), c.peer);
     if (from != span.peers.end()) OnLoss(span, static_cast<int>(from - span.peers.begin()), *loss);

@@ -98,6 +98,7 @@ struct NodeEngine::SpanState {
 struct NodeEngine::Running {
   Call call;
   SpanState* span = nullptr;
+  transport::Signature signature = 0;
   std::array<transport::PeerId, 2> pair_peers;
   std::unique_ptr<exchange::PairTable> pairs;
   std::unique_ptr<exchange::Exchange> data, agreement;

@@ -18,7 +18,7 @@ constexpr uint64_t kWake = 0;  // session ids start at 1
 constexpr uint64_t kSource = ~0ull;
 // Entries taken from one ring before the others have their turn.
 constexpr int kBatch = 64;
-// Operations that the attached poller serves before it looks at its source again.
+// Operations that Front serves before it looks at rings and source again.
 constexpr int kServedBetweenPolls = 16;
 
 thread_local bool this_thread_polls = false;
@@ -33,32 +33,25 @@ absl::Status Scheduler::Start(Options options, OnSubmission on_submission, OnBro
   epoll_.Reset(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_.valid()) return ErrnoStatus(errno, "creating an epoll descriptor");
   SHUNT_ASSIGN_OR_RETURN(wake_, MakeEventFd());
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = kWake;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event) != 0) {
-    return ErrnoStatus(errno, "watching the scheduler's eventfd");
-  }
+  SHUNT_RETURN_IF_ERROR(Watch(wake_.get(), kWake));
+  if (has_source()) SHUNT_RETURN_IF_ERROR(Watch(options_.source.fd, kSource));
   for (int i = 0; i < options_.threads; ++i) threads_.emplace_back([this, i] { Work(i); });
+  if (has_source()) threads_.emplace_back([this] { Front(); });
   return absl::OkStatus();
 }
 
-absl::Status Scheduler::Attach(Source source) {
-  source_ = std::move(source);
+absl::Status Scheduler::Watch(int fd, uint64_t as) {
   epoll_event event{};
   event.events = EPOLLIN;
-  event.data.u64 = kSource;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, source_.fd, &event) != 0) {
-    return ErrnoStatus(errno, "watching what comes from other nodes");
-  }
-  threads_.emplace_back([this] { Front(); });
-  return absl::OkStatus();
+  event.data.u64 = as;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return absl::OkStatus();
+  return ErrnoStatus(errno, "watching the scheduler's descriptors");
 }
 
 void Scheduler::Nudge() {
   std::lock_guard lock(mutex_);
   nudged_ = true;
-  if (poller_sleeps_ && attached_) SignalEventFd(wake_.get());
+  if (poller_sleeps_) SignalEventFd(wake_.get());
 }
 
 void Scheduler::Stop() {
@@ -114,7 +107,7 @@ void Scheduler::Ready(std::shared_ptr<Communicator> communicator, uint32_t chann
   std::lock_guard lock(mutex_);
   tasks_.push_back({std::move(communicator), channel});
   if (this_thread_polls) return;  // looks at tasks_ next
-  if (idle_ > 0 && !attached_) {
+  if (idle_ > 0 && !has_source()) {
     idle_cv_.notify_one();
   } else if (poller_sleeps_) {
     SignalEventFd(wake_.get());
@@ -125,7 +118,7 @@ bool Scheduler::OthersWait() {
   // What comes next may be long.
   if (this_thread_is_front) return true;
   std::lock_guard lock(mutex_);
-  return !(attached_ ? long_ : tasks_).empty();
+  return !(has_source() ? long_ : tasks_).empty();
 }
 
 bool Scheduler::Take(Ring& ring) {
@@ -147,7 +140,7 @@ bool Scheduler::Take(Ring& ring) {
 }
 
 void Scheduler::Drive() {
-  if (source_.drive()) source_moved_ns_ = NowNs();
+  if (options_.source.drive()) source_moved_ns_ = NowNs();
 }
 
 void Scheduler::Poll() {
@@ -168,16 +161,22 @@ void Scheduler::Poll() {
     std::lock_guard lock(rings_mutex_);
     sleep = hot_.empty();
   }
+  const int64_t next_ns = front ? options_.source.next_ns() : kNeverNs;
+  if (sleep) {
+    std::lock_guard lock(mutex_);
+    if (!tasks_.empty() || stop_ || (front && nudged_)) {
+      // Front looks at what else there is, however much it has to do.
+      if (!front) return;
+      sleep = false;
+    }
+    poller_sleeps_ = sleep;
+  }
   int timeout_ms = 0;
   if (sleep) {
-    const int64_t next_ns = front ? source_.next_ns() : kNeverNs;
     timeout_ms = -1;
     if (next_ns != kNeverNs) {
       timeout_ms = static_cast<int>(std::max<int64_t>(0, next_ns - now) / 1'000'000 + 1);
     }
-    std::lock_guard lock(mutex_);
-    if (!tasks_.empty() || stop_ || (front ? nudged_ : attached_)) return;
-    poller_sleeps_ = true;
   }
   epoll_event events[64];
   const int count = ::epoll_wait(epoll_.get(), events, 64, timeout_ms);
@@ -189,8 +188,7 @@ void Scheduler::Poll() {
   if (front) {
     const bool ready = std::any_of(events, events + std::max(count, 0),
                                    [](const epoll_event& e) { return e.data.u64 == kSource; });
-    const bool late = sleep && count == 0;
-    if (ready || source_hot || late) Drive();
+    if (ready || source_hot || NowNs() >= next_ns) Drive();
   }
   std::lock_guard lock(rings_mutex_);
   for (int i = 0; i < count; ++i) {
@@ -234,7 +232,7 @@ void Scheduler::Work(int index) {
   }
   std::unique_lock lock(mutex_);
   while (!stop_) {
-    std::deque<Task>& tasks = attached_ ? long_ : tasks_;
+    std::deque<Task>& tasks = has_source() ? long_ : tasks_;
     if (!tasks.empty()) {
       Task task = std::move(tasks.front());
       tasks.pop_front();
@@ -253,7 +251,7 @@ void Scheduler::Work(int index) {
       lock.lock();
       continue;
     }
-    if (!polling_ && !attached_) {
+    if (!polling_ && !has_source()) {
       polling_ = true;
       lock.unlock();
       this_thread_polls = true;
@@ -261,7 +259,6 @@ void Scheduler::Work(int index) {
       this_thread_polls = false;
       lock.lock();
       polling_ = false;
-      if (attached_) idle_cv_.notify_all();  // Front waits for this
       continue;
     }
     ++idle_;
@@ -276,13 +273,15 @@ void Scheduler::Work(int index) {
 void Scheduler::Front() {
   ::pthread_setname_np(::pthread_self(), "shunt-nodes");
   this_thread_polls = this_thread_is_front = true;
-  std::unique_lock lock(mutex_);
-  attached_ = true;
-  while (polling_ && !stop_) {
-    SignalEventFd(wake_.get());
-    idle_cv_.wait(lock);
+  topology::CpuList cpus;
+  for (const topology::CpuList& of_worker : options_.cpus) {
+    cpus.insert(cpus.end(), of_worker.begin(), of_worker.end());
   }
-  polling_ = true;
+  if (!cpus.empty()) {
+    const absl::Status bound = topology::BindThread(cpus);
+    if (!bound.ok()) LogWarn("poller not bound", {{"error", bound.ToString()}});
+  }
+  std::unique_lock lock(mutex_);
   while (!stop_) {
     for (int i = 0; i < kServedBetweenPolls && !tasks_.empty(); ++i) {
       Task task = std::move(tasks_.front());

@@ -6,7 +6,7 @@
 // operation moves much, it wakes another worker, which becomes the poller meanwhile. With nothing
 // to do all of them sleep.
 //
-// With a source attached (what comes from other nodes) a thread of its own is the poller for good:
+// With a source (what comes from other nodes) a thread of its own is the poller for good:
 // it drives the source too, so that an operation between nodes costs no hand-off either, and leaves
 // whatever moves much to the workers.
 #pragma once
@@ -32,20 +32,21 @@ namespace shunt::daemon {
 // Methods may be called from any thread.
 class Scheduler {
  public:
+  // Something else that the poller looks after. Lives until Stop.
+  struct Source {
+    int fd = -1;  // readable when there may be something to do; -1: there is no source
+    // Does what can be done now. True if anything was. By the poller.
+    std::function<bool()> drive;
+    // When `drive` wants to be called again in any case; kNeverNs: not. By the poller.
+    std::function<int64_t()> next_ns;
+  };
   struct Options {
     int threads = 1;
     std::vector<topology::CpuList> cpus;  // of each worker; empty: not bound
     int64_t spin_ns = 20'000;
     // False: never spin when so many sessions are open. May be empty: always.
     std::function<bool()> may_spin;
-  };
-  // Something else that the poller looks after.
-  struct Source {
-    int fd = -1;  // readable when there may be something to do
-    // Does what can be done now. True if anything was. By the poller.
-    std::function<bool()> drive;
-    // When `drive` wants to be called again in any case; kNeverNs: not. By the poller.
-    std::function<int64_t()> next_ns;
+    Source source;
   };
   // A submission of a session, checked by nobody yet. Called by the poller, one at a time.
   using OnSubmission =
@@ -58,8 +59,6 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
 
   absl::Status Start(Options options, OnSubmission on_submission, OnBroken on_broken);
-  // Once, after Start. The source lives until Stop.
-  absl::Status Attach(Source source);
   // Has the source driven soon. Any thread.
   void Nudge();
   // Joins the workers. Operations that wait for one are dropped. Idempotent.
@@ -88,6 +87,8 @@ class Scheduler {
     uint32_t channel;
   };
 
+  absl::Status Watch(int fd, uint64_t as);
+  bool has_source() const { return options_.source.fd >= 0; }
   void Work(int index);
   void Front();
   void Poll();
@@ -108,15 +109,12 @@ class Scheduler {
   std::unordered_map<uint64_t, Ring> rings_;  // by session id
   std::vector<uint64_t> hot_;
 
-  // Of the attached poller.
-  Source source_;
-  int64_t source_moved_ns_ = 0;
+  int64_t source_moved_ns_ = 0;  // of Front
 
   std::mutex mutex_;
   std::condition_variable idle_cv_;
   std::deque<Task> tasks_;
-  std::deque<Task> long_;  // that the attached poller leaves to the workers
-  bool attached_ = false;
+  std::deque<Task> long_;  // what Front leaves to the workers
   bool nudged_ = false;
   int idle_ = 0;
   bool polling_ = false;
