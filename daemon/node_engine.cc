@@ -93,15 +93,20 @@ bool NodeEngine::RunMail() {
 bool NodeEngine::Drive() {
   const std::lock_guard driving(driving_);
   if (ended_) return false;
+  drive_began_ns_ = NowNs();
   bool any = false;
   for (int round = 0; round < kRoundsMax; ++round) {
     const bool mail = RunMail();
     RunOverdue();
     const size_t count = transport_->Poll(absl::MakeSpan(completions_));
-    if (count == 0 && !mail) return any;
+    if (count == 0 && !mail) {
+      busy_ns_ += NowNs() - drive_began_ns_;
+      return any;
+    }
     any = true;
     for (size_t i = 0; i < count; ++i) OnCompletion(completions_[i]);
   }
+  busy_ns_ += NowNs() - drive_began_ns_;
   wake_();  // others have their turn first
   return any;
 }

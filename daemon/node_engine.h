@@ -187,6 +187,7 @@ class NodeEngine {
   void StartCall(Call call);
   // Measuring a fresh connection; the node with the smaller name asks.
   void BeginProbe(transport::PeerId peer);
+  exchange::LinkProbe::Moment ProbeMoment() const;
   void OnProbe(uint64_t number, const transport::Completion& completion);
   void AddEstimate(const Running& running);
   void Publish(const SpanState& span);
@@ -206,6 +207,8 @@ class NodeEngine {
   // Of who drives.
   mutable std::mutex driving_;  // taken by Stop too
   bool ended_ = false;
+  int64_t drive_began_ns_ = 0;
+  int64_t busy_ns_ = 0;  // in earlier drives
   std::vector<transport::Completion> completions_{256};
   uint64_t incarnation_;
   exchange::BufferPool pool_;

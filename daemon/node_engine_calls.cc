@@ -14,6 +14,8 @@ constexpr uint32_t kWindow = 4;  // slices at a time
 // that come late or early.
 constexpr size_t kHistory = 64;
 constexpr size_t kPreparedMax = 16;
+// Of a rank for another.
+constexpr uint64_t kOneByOneBytes = 64 << 10;
 // Of channel numbers: what brings the nodes of an operation with a root together, whose data moves
 // along edges that two wrong roots might not share.
 constexpr uint32_t kAgreement = 1u << 31;
@@ -165,6 +167,11 @@ void NodeEngine::StartCall(Call call) {
       r.agreement = std::make_unique<exchange::Exchange>(std::move(agreement), transport_.get(),
                                                          &pool_, (number + 1) << 32);
     }
+  }
+  // One message at a time, beginning with another receiver on each node: all at once leave some
+  // receivers' links idle while others are waited for.
+  if (spec.kind == OpKind::kAllToAll && spec.count * SizeOf(spec.dtype) >= kOneByOneBytes) {
+    setup.sends_max = 1;
   }
   r.began_ns = NowNs();
   r.net = setup.shape.net;

@@ -27,12 +27,17 @@ void NodeEngine::BeginProbe(transport::PeerId peer) {
   probing.communicator = id;
   probing.probe =
       std::make_unique<exchange::LinkProbe>(asks, peer, id, transport_.get(), number << 32);
-  probing.probe->Start(NowNs());
+  probing.probe->Start(ProbeMoment());
+}
+
+exchange::LinkProbe::Moment NodeEngine::ProbeMoment() const {
+  const int64_t now = NowNs();
+  return {now, busy_ns_ + now - drive_began_ns_};
 }
 
 void NodeEngine::OnProbe(uint64_t number, const transport::Completion& completion) {
   Probing& probing = probes_.at(number);
-  probing.probe->OnCompletion(completion, NowNs());
+  probing.probe->OnCompletion(completion, ProbeMoment());
   if (!probing.probe->done()) return;
   const exchange::LinkNumbers measured = probing.probe->numbers();
   transport_->Close(probing.communicator);

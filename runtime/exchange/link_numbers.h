@@ -8,7 +8,7 @@ namespace shunt::exchange {
 
 // 0: not measured.
 struct LinkNumbers {
-  uint64_t latency_ns = 0;   // first byte sent to first byte received
+  uint64_t latency_ns = 0;   // of the way: a short message takes this and message_ns
   uint64_t message_ns = 0;   // a node's own time for each message
   uint64_t bytes_per_s = 0;  // each direction
   bool operator==(const LinkNumbers&) const = default;

@@ -40,11 +40,11 @@ LinkProbe::Part LinkProbe::PartAt(int part) {
   return {1, kNumberBytes, false};
 }
 
-void LinkProbe::Start(int64_t now_ns) { Begin(now_ns); }
+void LinkProbe::Start(Moment now) { Begin(now); }
 
-void LinkProbe::Begin(int64_t now_ns) {
+void LinkProbe::Begin(Moment now) {
   const Part part = PartAt(part_);
-  began_ns_ = now_ns;
+  began_ = now;
   answering_ = false;
   open_ = part.messages;
   for (int i = 0; i < part.messages; ++i) {
@@ -56,7 +56,7 @@ void LinkProbe::Begin(int64_t now_ns) {
   Receive(kShortBytes, static_cast<uint32_t>(part.messages));
 }
 
-void LinkProbe::OnCompletion(const transport::Completion& completion, int64_t now_ns) {
+void LinkProbe::OnCompletion(const transport::Completion& completion, Moment now) {
   if (done_) return;
   if (completion.code != absl::StatusCode::kOk) {
     numbers_ = {};
@@ -71,21 +71,29 @@ void LinkProbe::OnCompletion(const transport::Completion& completion, int64_t no
     Send(kShortBytes, static_cast<uint32_t>(part.messages));
     return;
   }
-  EndPart(now_ns);
+  EndPart(now);
 }
 
-void LinkProbe::EndPart(int64_t now_ns) {
-  const int64_t took_ns = std::max<int64_t>(1, now_ns - began_ns_);
+void LinkProbe::EndPart(Moment now) {
+  const int64_t took_ns = std::max<int64_t>(1, now.now_ns - began_.now_ns);
   if (!asks_) {
     if (part_ == kParts - 1) numbers_ = GetNumbers(in_.data());
   } else if (part_ < kRounds) {
+    // A round costs each side one message out and one in: what a message costs it where each goes
+    // to another node. The rest is the way.
+    const int64_t work_ns = now.busy_ns - began_.busy_ns;
     round_trip_ns_ = part_ == 0 ? took_ns : std::min(round_trip_ns_, took_ns);
-    numbers_.latency_ns = static_cast<uint64_t>(round_trip_ns_ / 2);
+    work_ns_ = part_ == 0 ? work_ns : std::min(work_ns_, work_ns);
+    numbers_.latency_ns =
+        static_cast<uint64_t>(std::max(round_trip_ns_ / 8, round_trip_ns_ / 2 - work_ns_));
   } else if (part_ < kRounds + kBursts) {
     const auto each_ns =
         static_cast<uint64_t>(std::max<int64_t>(kBurst, took_ns - round_trip_ns_) / kBurst);
     numbers_.message_ns =
         part_ == kRounds ? each_ns : std::min<uint64_t>(numbers_.message_ns, each_ns);
+    if (part_ == kRounds + kBursts - 1) {
+      numbers_.message_ns = std::max(numbers_.message_ns, static_cast<uint64_t>(work_ns_));
+    }
   } else if (part_ < kParts - 1) {
     // A large message waits for its grant first.
     const double seconds = 1e-9 * static_cast<double>(std::max<int64_t>(
@@ -97,7 +105,7 @@ void LinkProbe::EndPart(int64_t now_ns) {
   if (++part_ == kParts) {
     done_ = true;
   } else {
-    Begin(now_ns);
+    Begin(now);
   }
 }
 

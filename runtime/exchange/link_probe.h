@@ -3,10 +3,11 @@
 //
 //   asks                                  answers
 //   8 bytes ─────────────────────────────►
-//           ◄───────────────────────────── 8 bytes           round trip, the best of kRounds
+//           ◄───────────────────────────── 8 bytes           round trip, and the work in it: the
+//           best of kRounds
 //   kBurst × 8 bytes ────────────────────►
-//           ◄───────────────────────────── 8 bytes           a message's own time, the best of
-//           kBursts
+//           ◄───────────────────────────── 8 bytes           a message's own time if many go
+//           together, the best of kBursts
 //   kBulkBytes ──────────────────────────►
 //           ◄───────────────────────────── 8 bytes           rate, the best of kBulks
 //   the numbers ─────────────────────────►                   both have them
@@ -33,8 +34,12 @@ class LinkProbe {
             transport::Transport* transport, uint64_t token_base);
   LinkProbe(const LinkProbe&) = delete;
 
-  void Start(int64_t now_ns);
-  void OnCompletion(const transport::Completion& completion, int64_t now_ns);
+  struct Moment {
+    int64_t now_ns = 0;
+    int64_t busy_ns = 0;  // of which the owner has worked; 0 if it doesn't know
+  };
+  void Start(Moment now);
+  void OnCompletion(const transport::Completion& completion, Moment now);
   // Ended, well or not.
   bool done() const { return done_; }
   // What was measured; nothing if it failed.
@@ -50,8 +55,8 @@ class LinkProbe {
   static constexpr int kParts = kRounds + kBursts + kBulks + 1;
   static Part PartAt(int part);
 
-  void Begin(int64_t now_ns);
-  void EndPart(int64_t now_ns);
+  void Begin(Moment now);
+  void EndPart(Moment now);
   void Send(size_t bytes, uint32_t step);
   void Receive(size_t bytes, uint32_t step);
   transport::Message Header(uint32_t step) const;
@@ -66,8 +71,8 @@ class LinkProbe {
   int open_ = 0;  // completions that are due
   bool answering_ = false;
   bool done_ = false;
-  int64_t began_ns_ = 0;
-  int64_t round_trip_ns_ = 0;
+  Moment began_;
+  int64_t round_trip_ns_ = 0, work_ns_ = 0;
   LinkNumbers numbers_;
 };
 

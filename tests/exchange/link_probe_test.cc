@@ -28,13 +28,13 @@ struct Pair {
         for (size_t c = 0; c < count; ++c) {
           const transport::Event event = completions[c].event;
           if (event != transport::Event::kSent && event != transport::Event::kReceived) continue;
-          probes[i]->OnCompletion(completions[c], network.now_ns());
+          probes[i]->OnCompletion(completions[c], {network.now_ns(), 0});
         }
       }
     }
   }
   void Run() {
-    for (auto& probe : probes) probe->Start(network.now_ns());
+    for (auto& probe : probes) probe->Start({network.now_ns(), 0});
     Poll();
     while (!(probes[0]->done() && probes[1]->done()) && network.Step()) Poll();
   }
@@ -62,7 +62,7 @@ TEST_CASE("both sides learn the link's latency and rate", "[probe]") {
 
 TEST_CASE("a connection that breaks meanwhile gives no numbers", "[probe]") {
   Pair pair({});
-  for (auto& probe : pair.probes) probe->Start(pair.network.now_ns());
+  for (auto& probe : pair.probes) probe->Start({pair.network.now_ns(), 0});
   pair.Poll();
   for (int i = 0; i < 20; ++i) {
     pair.network.Step();
