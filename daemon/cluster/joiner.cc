@@ -412,7 +412,6 @@ void Joiner::Reevaluate() {
       },
       absl::AbortedError("its coordinator is another node now")));
   for (const auto& [wire_id, opening] : openings_) {
-    if (opening.asked) continue;
     loop_->Post([this, wire_id = wire_id] { CheckOpening(wire_id); });
   }
   // Later: this may be in the middle of a change.

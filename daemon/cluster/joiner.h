@@ -82,9 +82,12 @@ class Joiner {
   struct Opening {
     RendezvousTable::Answers answers;  // of all its registrations
     bool asked = false;                // else waits for aggregators to come up
-    std::vector<MappedNode> candidates;
-    std::vector<std::optional<absl::Status>> said;  // by candidate
-    daemon::EventLoop::TimerId timer = 0;
+    struct Candidate {
+      MappedNode node;
+      std::optional<absl::Status> said;
+    };
+    std::vector<Candidate> candidates;
+    daemon::EventLoop::TimerId timer = 0;  // of that wait
   };
 
   const MemberInfo* Coordinator(const RendezvousKey& key) const;

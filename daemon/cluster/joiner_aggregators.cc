@@ -50,22 +50,21 @@ void Joiner::AskAggregators(uint64_t wire_id) {
   const std::shared_ptr<const CommunicatorMap> map = opening.answers.front().map;
   for (const PeerInfo* const peer : peers_->Aggregators()) {
     if (opening.candidates.size() == kAggregatorsMax) break;
-    opening.candidates.push_back({peer->name, peer->incarnation, peer->control_address});
+    opening.candidates.push_back(
+        {{peer->name, peer->incarnation, peer->control_address}, std::nullopt});
   }
-  opening.said.resize(opening.candidates.size());
   if (opening.candidates.empty()) return FinishOpening(wire_id);
-  opening.timer = loop_->At(NowNs() + kOpenNs, [this, wire_id] { FinishOpening(wire_id); });
   v1::OpenSpanRequest request;
   ToProto(*map, &request);
   *request.mutable_caller() = Identity(*self_);
   for (size_t i = 0; i < opening.candidates.size(); ++i) {
-    const MappedNode& candidate = opening.candidates[i];
-    PeerClient* const client = peers_->ClientOf(peers_->IdOf(candidate.name, candidate.address));
+    const MappedNode& node = opening.candidates[i].node;
+    PeerClient* const client = peers_->ClientOf(peers_->IdOf(node.name, node.address));
     client->OpenSpan(request, std::chrono::nanoseconds(kOpenNs),
                      [this, wire_id, i](const absl::StatusOr<v1::OpenSpanResponse>& answer) {
                        const auto it = openings_.find(wire_id);
                        if (it == openings_.end()) return;
-                       it->second.said[i] = answer.status();
+                       it->second.candidates[i].said = answer.status();
                        CheckOpening(wire_id);
                      });
   }
@@ -74,13 +73,21 @@ void Joiner::AskAggregators(uint64_t wire_id) {
 void Joiner::CheckOpening(uint64_t wire_id) {
   const auto it = openings_.find(wire_id);
   if (it == openings_.end()) return;
-  const Opening& opening = it->second;
+  Opening& opening = it->second;
   if (!opening.asked) {
     if (!peers_->Greeting()) AskAggregators(wire_id);
     return;
   }
-  const bool all = std::all_of(opening.said.begin(), opening.said.end(),
-                               [](const auto& status) { return status.has_value(); });
+  bool all = true;
+  for (Opening::Candidate& candidate : opening.candidates) {
+    // Calls end by their timeout, but those to a peer that is lost may end unheard.
+    const PeerInfo* const info = peers_->FindUp(candidate.node.name);
+    if (!candidate.said.has_value() &&
+        (info == nullptr || info->incarnation != candidate.node.incarnation)) {
+      candidate.said = absl::UnavailableError("it was lost");
+    }
+    all = all && candidate.said.has_value();
+  }
   if (all) FinishOpening(wire_id);
 }
 
@@ -90,14 +97,13 @@ void Joiner::FinishOpening(uint64_t wire_id) {
   loop_->Cancel(opening.timer);
   auto map = std::make_shared<CommunicatorMap>(*opening.answers.front().map);
   std::string why;
-  for (size_t i = 0; i < opening.candidates.size(); ++i) {
-    const MappedNode& candidate = opening.candidates[i];
-    if (opening.said[i].has_value() && opening.said[i]->ok()) {
-      map->aggregators.push_back(candidate);
+  for (const Opening::Candidate& candidate : opening.candidates) {
+    if (candidate.said->ok()) {
+      map->aggregators.push_back(candidate.node);
     } else {
-      absl::StrAppend(
-          &why, "; aggregator '", candidate.name, "' is not ready: ",
-          opening.said[i].has_value() ? opening.said[i]->message() : "it did not answer in time");
+      const bool silent = candidate.said->code() == absl::StatusCode::kDeadlineExceeded;
+      absl::StrAppend(&why, "; aggregator '", candidate.node.name, "' is not ready: ",
+                      silent ? "it did not answer in time" : candidate.said->message());
     }
   }
   absl::Status status;

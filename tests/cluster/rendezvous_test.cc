@@ -142,6 +142,36 @@ TEST_CASE("refusals say who, where and what") {
   }
 }
 
+TEST_CASE("an aggregator that does not answer is left out") {
+  Names names({"a", "b", "x"});
+  Outcome<bool> asked;
+  auto x =
+      names.Start(2, [](Cluster::Options* options) { options->config.role = Role::kAggregator; });
+  x->Post([&] {
+    x->open_span = [&](const std::function<void(const absl::Status&)>&) { asked.Set(true); };
+  });
+  auto a = names.Start(0);
+  auto b = names.Start(1);
+  for (const auto* node : {&a, &b}) REQUIRE((*node)->WaitUp("x"));
+  std::vector<MemberInfo> ranked = names.view().members;
+  ranked.pop_back();
+  const std::string name = Names::CoordinatedBy("a", MakeView(ranked, false));
+  const Joining at_a = a->Join(name, {0}, 2, 20s, "aggregated");
+  const Joining at_b = b->Join(name, {1}, 2, 20s, "aggregated");
+  REQUIRE(asked.Get().ok());
+  std::string why = "it did not answer in time";
+  SECTION("when it stays silent") {}
+  SECTION("when it is lost") {
+    (*a)->DataLost("x", a->FindUp("x").incarnation, "cut");
+    why = "it was lost";
+  }
+  for (const Joining* join : {&at_a, &at_b}) {
+    const absl::Status status = join->Get().status();
+    CHECK(status.code() == absl::StatusCode::kFailedPrecondition);
+    CHECK(Contains(status, "aggregator 'x' is not ready: " + why));
+  }
+}
+
 TEST_CASE("a host that cannot be reached is named, and the others go on") {
   Names names({"a", "b", "c"});
   auto a = names.Start(0);
