@@ -20,19 +20,23 @@ constexpr int64_t kGreetingNs = 2'000'000'000;
 
 bool Joiner::WantsAggregators(const RendezvousTable::Answer& answer) const {
   if (!answer.status.ok() || answer.map == nullptr || answer.map->nodes.size() < 2 ||
-      answer.terms.deterministic) {
+      answer.registration->terms.deterministic) {
     return false;
   }
-  if (answer.terms.algorithm == kAggregated) return true;
-  return answer.terms.algorithm.empty() && !peers_->Aggregators().empty();
+  if (answer.registration->terms.algorithm == kAggregated) return true;
+  return answer.registration->terms.algorithm.empty() && !peers_->Aggregators().empty();
 }
 
 void Joiner::BeginOpening(RendezvousTable::Answers answers) {
   const uint64_t wire_id = answers.front().map->wire_id;
   Opening& opening = openings_[wire_id];
   opening.answers = std::move(answers);
-  if (opening.answers.front().terms.algorithm == kAggregated && peers_->Greeting()) {
-    opening.timer = loop_->At(NowNs() + kGreetingNs, [this, wire_id] {
+  if (opening.answers.front().registration->terms.algorithm == kAggregated && peers_->Greeting()) {
+    int64_t until_ns = NowNs() + kGreetingNs;
+    for (const RendezvousTable::Answer& answer : opening.answers) {
+      until_ns = std::min(until_ns, answer.registration->deadline_ns);
+    }
+    opening.timer = loop_->At(until_ns, [this, wire_id] {
       const auto it = openings_.find(wire_id);
       if (it == openings_.end() || it->second.asked) return;
       it->second.timer = 0;
@@ -107,7 +111,8 @@ void Joiner::FinishOpening(uint64_t wire_id) {
     }
   }
   absl::Status status;
-  if (map->aggregators.empty() && opening.answers.front().terms.algorithm == kAggregated) {
+  if (map->aggregators.empty() &&
+      opening.answers.front().registration->terms.algorithm == kAggregated) {
     status = absl::FailedPreconditionError(absl::StrCat(
         Words(opening.answers.front().key),
         ": algorithm \"aggregated\" needs an aggregator, and this cluster has none that is up", why,
@@ -118,6 +123,34 @@ void Joiner::FinishOpening(uint64_t wire_id) {
     answer.map = status.ok() ? map : nullptr;
     Reply(answer);
   }
+}
+
+bool Joiner::CancelOpenings(const std::function<bool(const RendezvousTable::Answer&)>& pred,
+                            std::string_view why) {
+  // Out of the list before anybody is told: who is may join or withdraw at once.
+  std::vector<RendezvousTable::Answers> ended;
+  for (auto it = openings_.begin(); it != openings_.end();) {
+    Opening& opening = it->second;
+    bool ends = false;
+    for (const RendezvousTable::Answer& answer : opening.answers) {
+      if (!pred(answer)) continue;
+      ends = true;
+      table_.NoteGone(answer.key, *answer.registration, why);
+    }
+    if (!ends) {
+      ++it;
+      continue;
+    }
+    loop_->Cancel(opening.timer);
+    ended.push_back(std::move(opening.answers));
+    it = openings_.erase(it);
+  }
+  for (const RendezvousTable::Answers& answers : ended) {
+    const absl::Status status = absl::CancelledError(
+        absl::StrCat(Words(answers.front().key), ": ", absl::string_view(why.data(), why.size())));
+    for (const RendezvousTable::Answer& answer : answers) Reply({answer.token, status, nullptr});
+  }
+  return !ended.empty();
 }
 
 // An aggregator that cannot be reached from here is none for the communicator, which the engines
