@@ -195,6 +195,11 @@ class Sums(unittest.TestCase):
         self.assertNotIn("aggregated", explained["without"])
         self.assertNotIn("aggregated", explained["fixed"])
 
+    def test_deterministic_results_are_refused_in_words(self):
+        for rank, error in enumerate(self.daemons.ranks(lambda session, comm: None, deterministic=True)):
+            self.assertIsInstance(error, shunt.InvalidArgument, f"rank {rank}: {error!r}")
+            self.assertIn('algorithm "aggregated" with deterministic results', str(error))
+
     def test_an_aggregator_takes_no_ranks(self):
         with shunt.connect(self.daemons["x"].socket) as session:
             with self.assertRaisesRegex(shunt.FailedPrecondition, "node x is an aggregator"):
