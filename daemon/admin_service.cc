@@ -38,6 +38,7 @@ void AddCluster(const cluster::ClusterView& view, v1::ClusterStatus* out) {
     node->set_address(row.member.address);
     node->set_state(std::string(cluster::PeerTable::Name(row.state)));
     node->set_why(row.why);
+    node->set_role(std::string(cluster::Name(row.role)));
   }
 }
 

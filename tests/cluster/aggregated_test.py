@@ -206,6 +206,10 @@ class Sums(unittest.TestCase):
             capture_output=True, text=True, check=True, **popen)
         return json.loads(done.stdout)
 
+    def test_shuntctl_shows_who_aggregates(self):
+        roles = {node["name"]: node["role"] for node in self.status()["cluster"]["nodes"]}
+        self.assertEqual(roles, {"b": "node", "c": "node", "x": "aggregator", "y": "aggregator"})
+
     def test_another_user_sees_nothing_of_the_other_nodes(self):
         if os.geteuid() != 0:
             self.skipTest("needs root, to become another user")
