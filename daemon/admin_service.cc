@@ -38,6 +38,7 @@ void AddCluster(const cluster::ClusterView& view, v1::ClusterStatus* out) {
     node->set_address(row.member.address);
     node->set_state(std::string(cluster::PeerTable::Name(row.state)));
     node->set_why(row.why);
+    node->set_role(std::string(cluster::Name(row.role)));
   }
 }
 
@@ -45,7 +46,7 @@ bool SeesAll(const Peer& peer) { return peer.uid == 0 || peer.uid == ::geteuid()
 
 }  // namespace
 
-v1::GetStatusResponse Services::GetStatus(const Peer&) const {
+v1::GetStatusResponse Services::GetStatus(const Peer& peer) const {
   v1::GetStatusResponse response;
   response.set_version(kVersion);
   response.set_incarnation(context_.incarnation);
@@ -61,7 +62,8 @@ v1::GetStatusResponse Services::GetStatus(const Peer&) const {
   response.set_operations_served(context_.operations->served.load());
   response.set_operations_failed(context_.operations->failed.load());
   response.set_stopping(stopping());
-  if (context_.operations->cluster != nullptr) {
+  // Names and addresses of other machines are no tenant's business.
+  if (context_.operations->cluster != nullptr && SeesAll(peer)) {
     AddCluster(context_.operations->cluster->GetView(), response.mutable_cluster());
   }
   return response;

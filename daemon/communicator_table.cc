@@ -65,7 +65,15 @@ absl::Status CommunicatorTable::Check(const Session& session, const JoinRequestA
         world_max, host_->cluster == nullptr ? " ranks on one node" : " ranks"));
   }
   if (!args.terms.algorithm.empty()) {
-    if (const auto known = AlgorithmOf(args.terms.algorithm); !known.ok()) return known.status();
+    const auto known = AlgorithmOf(args.terms.algorithm);
+    if (!known.ok()) return known.status();
+    // Who is up to add decides in which order values meet.
+    if (*known == Algorithm::kAggregated && args.terms.deterministic) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "communicator '", args.name, "': algorithm \"", args.terms.algorithm,
+          "\" with deterministic results; expected one of the two: which aggregators are up at the "
+          "time decides how values meet"));
+    }
   }
   if (args.rank < 0 || args.rank >= args.terms.world_size) {
     return absl::InvalidArgumentError(absl::StrCat("communicator '", args.name, "': rank ",

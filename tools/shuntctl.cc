@@ -33,6 +33,7 @@ Json ClusterJson(const v1::ClusterStatus& cluster) {
     nodes.Append(Json::Object()
                      .Add("name", n.name())
                      .Add("address", n.address())
+                     .Add("role", n.role())
                      .Add("state", n.state())
                      .Add("why", n.why()));
   }
@@ -53,16 +54,19 @@ void AddCluster(const v1::ClusterStatus& cluster, Table* table) {
   if (!cluster.membership_trouble().empty()) {
     table->Add({"members not known", Printable(cluster.membership_trouble())});
   }
-  int up = 0;
+  int up = 0, aggregators = 0;
   std::vector<std::vector<std::string>> others;
   for (const v1::NodeStatus& n : cluster.nodes()) {
     const std::string name = n.name().empty() ? n.address() : n.name();
+    const bool aggregates = n.role() == "aggregator";
     up += n.state() == "up";
+    aggregators += aggregates;
     if (n.state() == "up") continue;
-    others.push_back({absl::StrCat("node ", Printable(name)),
+    others.push_back({absl::StrCat(aggregates ? "aggregator " : "node ", Printable(name)),
                       absl::StrCat(n.state(), n.why().empty() ? "" : ": ", Printable(n.why()))});
   }
-  table->Add({"other nodes", absl::StrCat(cluster.nodes_size(), ", of which up ", up)});
+  table->Add({"other nodes", absl::StrCat(cluster.nodes_size(), ", of which up ", up,
+                                          ", aggregators ", aggregators)});
   if (others.size() > kNamedMax) {
     const size_t left_out = others.size() - kNamedMax;
     others.resize(kNamedMax);

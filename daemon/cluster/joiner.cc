@@ -306,7 +306,10 @@ void Joiner::Withdraw(uint64_t id, std::string_view why) {
   join->reason = std::string(why.substr(0, kReasonBytesMax));
   join->trouble = absl::CancelledError(join->reason);
   if (join->stage == Stage::kTrying) return GiveUp(*join);
-  if (join->token != 0) return Deliver(table_.Withdraw(join->token, join->reason));
+  if (join->token != 0) {
+    WithdrawHere(join->token, std::string(join->reason));  // the join does not outlive it
+    return;
+  }
   PeerClient* const client = peers_->ClientOf(join->coordinator);
   if (client == nullptr) return GiveUp(*join);
   v1::WithdrawRequest request;
@@ -351,19 +354,47 @@ void Joiner::OnRendezvous(const RendezvousCall& call) {
     call->Reply(answer.status);
   });
   call->on_cancel = [this, token] {
-    Deliver(table_.Withdraw(token, "its node gave up, or the connection to it was lost"));
+    WithdrawHere(token, "its node gave up, or the connection to it was lost");
   };
   Deliver(table_.Register(token, key, std::move(registration)));
 }
 
 void Joiner::OnWithdraw(const WithdrawCall& call) {
   const v1::PeerIdentity& caller = call->request.caller();
-  const Token token =
-      table_.Find(caller.node(), caller.incarnation(), call->request.registration());
-  const std::string why = call->request.reason().substr(0, kReasonBytesMax);
-  if (token != 0) Deliver(table_.Withdraw(token, why.empty() ? "it was withdrawn" : why));
-  call->response.set_withdrawn(token != 0);
+  const uint64_t id = call->request.registration();
+  std::string why = call->request.reason().substr(0, kReasonBytesMax);
+  if (why.empty()) why = "it was withdrawn";
+  const Token token = table_.Find(caller.node(), caller.incarnation(), id);
+  const bool withdrawn =
+      token != 0 ? WithdrawHere(token, why)
+                 : CancelOpenings(
+                       [&](const RendezvousTable::Answer& answer) {
+                         return answer.registration->id == id &&
+                                answer.registration->node == caller.node() &&
+                                answer.registration->incarnation == caller.incarnation();
+                       },
+                       why);
+  call->response.set_withdrawn(withdrawn);
   call->Reply(absl::OkStatus());
+}
+
+// Whether it waits for the others or, with all of them, for the aggregators.
+bool Joiner::WithdrawHere(Token token, std::string_view why) {
+  const RendezvousTable::Answers answers = table_.Withdraw(token, why);
+  Deliver(answers);
+  if (!answers.empty()) return true;
+  return CancelOpenings(
+      [token](const RendezvousTable::Answer& answer) { return answer.token == token; }, why);
+}
+
+void Joiner::WithdrawNode(std::string_view node, uint64_t incarnation, std::string_view why) {
+  Deliver(table_.WithdrawNode(node, incarnation, why));
+  CancelOpenings(
+      [node, incarnation](const RendezvousTable::Answer& answer) {
+        return answer.registration->node == node &&
+               (incarnation == 0 || answer.registration->incarnation == incarnation);
+      },
+      why);
 }
 
 void Joiner::Deliver(const RendezvousTable::Answers& answers) {
@@ -412,7 +443,6 @@ void Joiner::Reevaluate() {
       },
       absl::AbortedError("its coordinator is another node now")));
   for (const auto& [wire_id, opening] : openings_) {
-    if (opening.asked) continue;
     loop_->Post([this, wire_id = wire_id] { CheckOpening(wire_id); });
   }
   // Later: this may be in the middle of a change.
@@ -431,9 +461,8 @@ void Joiner::Reevaluate() {
 }
 
 void Joiner::PeerLost(std::string_view name, uint64_t incarnation, std::string_view why) {
-  Deliver(table_.WithdrawNode(
-      name, incarnation,
-      absl::StrCat("its node was lost: ", absl::string_view(why.data(), why.size()))));
+  WithdrawNode(name, incarnation,
+               absl::StrCat("its node was lost: ", absl::string_view(why.data(), why.size())));
 }
 
 void Joiner::Renewed() {
@@ -448,7 +477,7 @@ void Joiner::Renewed() {
     join.stage = Stage::kTrying;
     After(join, NowNs(), &Joiner::Try);
   }
-  Deliver(table_.WithdrawNode(self_->name, 0, "its node is another incarnation"));
+  WithdrawNode(self_->name, 0, "its node is another incarnation");
 }
 
 void Joiner::Stop() {

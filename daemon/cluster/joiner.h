@@ -82,9 +82,12 @@ class Joiner {
   struct Opening {
     RendezvousTable::Answers answers;  // of all its registrations
     bool asked = false;                // else waits for aggregators to come up
-    std::vector<MappedNode> candidates;
-    std::vector<std::optional<absl::Status>> said;  // by candidate
-    daemon::EventLoop::TimerId timer = 0;
+    struct Candidate {
+      MappedNode node;
+      std::optional<absl::Status> said;
+    };
+    std::vector<Candidate> candidates;
+    daemon::EventLoop::TimerId timer = 0;  // of that wait
   };
 
   const MemberInfo* Coordinator(const RendezvousKey& key) const;
@@ -105,6 +108,12 @@ class Joiner {
   void AskAggregators(uint64_t wire_id);
   void CheckOpening(uint64_t wire_id);
   void FinishOpening(uint64_t wire_id);
+  // Ends with CANCELLED the registrations that `pred` takes and, with them, all others of their
+  // communicators, which register again. False if there is none.
+  bool CancelOpenings(const std::function<bool(const RendezvousTable::Answer&)>& pred,
+                      std::string_view why);
+  bool WithdrawHere(Token token, std::string_view why);
+  void WithdrawNode(std::string_view node, uint64_t incarnation, std::string_view why);
   void ContactAggregators(Entry& join);
   void ArmExpiry();
   void After(Entry& join, int64_t deadline_ns, void (Joiner::*then)(Entry&));

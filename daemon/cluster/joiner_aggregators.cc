@@ -20,19 +20,23 @@ constexpr int64_t kGreetingNs = 2'000'000'000;
 
 bool Joiner::WantsAggregators(const RendezvousTable::Answer& answer) const {
   if (!answer.status.ok() || answer.map == nullptr || answer.map->nodes.size() < 2 ||
-      answer.terms.deterministic) {
+      answer.registration->terms.deterministic) {
     return false;
   }
-  if (answer.terms.algorithm == kAggregated) return true;
-  return answer.terms.algorithm.empty() && !peers_->Aggregators().empty();
+  if (answer.registration->terms.algorithm == kAggregated) return true;
+  return answer.registration->terms.algorithm.empty() && !peers_->Aggregators().empty();
 }
 
 void Joiner::BeginOpening(RendezvousTable::Answers answers) {
   const uint64_t wire_id = answers.front().map->wire_id;
   Opening& opening = openings_[wire_id];
   opening.answers = std::move(answers);
-  if (opening.answers.front().terms.algorithm == kAggregated && peers_->Greeting()) {
-    opening.timer = loop_->At(NowNs() + kGreetingNs, [this, wire_id] {
+  if (opening.answers.front().registration->terms.algorithm == kAggregated && peers_->Greeting()) {
+    int64_t until_ns = NowNs() + kGreetingNs;
+    for (const RendezvousTable::Answer& answer : opening.answers) {
+      until_ns = std::min(until_ns, answer.registration->deadline_ns);
+    }
+    opening.timer = loop_->At(until_ns, [this, wire_id] {
       const auto it = openings_.find(wire_id);
       if (it == openings_.end() || it->second.asked) return;
       it->second.timer = 0;
@@ -50,22 +54,21 @@ void Joiner::AskAggregators(uint64_t wire_id) {
   const std::shared_ptr<const CommunicatorMap> map = opening.answers.front().map;
   for (const PeerInfo* const peer : peers_->Aggregators()) {
     if (opening.candidates.size() == kAggregatorsMax) break;
-    opening.candidates.push_back({peer->name, peer->incarnation, peer->control_address});
+    opening.candidates.push_back(
+        {{peer->name, peer->incarnation, peer->control_address}, std::nullopt});
   }
-  opening.said.resize(opening.candidates.size());
   if (opening.candidates.empty()) return FinishOpening(wire_id);
-  opening.timer = loop_->At(NowNs() + kOpenNs, [this, wire_id] { FinishOpening(wire_id); });
   v1::OpenSpanRequest request;
   ToProto(*map, &request);
   *request.mutable_caller() = Identity(*self_);
   for (size_t i = 0; i < opening.candidates.size(); ++i) {
-    const MappedNode& candidate = opening.candidates[i];
-    PeerClient* const client = peers_->ClientOf(peers_->IdOf(candidate.name, candidate.address));
+    const MappedNode& node = opening.candidates[i].node;
+    PeerClient* const client = peers_->ClientOf(peers_->IdOf(node.name, node.address));
     client->OpenSpan(request, std::chrono::nanoseconds(kOpenNs),
                      [this, wire_id, i](const absl::StatusOr<v1::OpenSpanResponse>& answer) {
                        const auto it = openings_.find(wire_id);
                        if (it == openings_.end()) return;
-                       it->second.said[i] = answer.status();
+                       it->second.candidates[i].said = answer.status();
                        CheckOpening(wire_id);
                      });
   }
@@ -74,13 +77,21 @@ void Joiner::AskAggregators(uint64_t wire_id) {
 void Joiner::CheckOpening(uint64_t wire_id) {
   const auto it = openings_.find(wire_id);
   if (it == openings_.end()) return;
-  const Opening& opening = it->second;
+  Opening& opening = it->second;
   if (!opening.asked) {
     if (!peers_->Greeting()) AskAggregators(wire_id);
     return;
   }
-  const bool all = std::all_of(opening.said.begin(), opening.said.end(),
-                               [](const auto& status) { return status.has_value(); });
+  bool all = true;
+  for (Opening::Candidate& candidate : opening.candidates) {
+    // Calls end by their timeout, but those to a peer that is lost may end unheard.
+    const PeerInfo* const info = peers_->FindUp(candidate.node.name);
+    if (!candidate.said.has_value() &&
+        (info == nullptr || info->incarnation != candidate.node.incarnation)) {
+      candidate.said = absl::UnavailableError("it was lost");
+    }
+    all = all && candidate.said.has_value();
+  }
   if (all) FinishOpening(wire_id);
 }
 
@@ -90,18 +101,18 @@ void Joiner::FinishOpening(uint64_t wire_id) {
   loop_->Cancel(opening.timer);
   auto map = std::make_shared<CommunicatorMap>(*opening.answers.front().map);
   std::string why;
-  for (size_t i = 0; i < opening.candidates.size(); ++i) {
-    const MappedNode& candidate = opening.candidates[i];
-    if (opening.said[i].has_value() && opening.said[i]->ok()) {
-      map->aggregators.push_back(candidate);
+  for (const Opening::Candidate& candidate : opening.candidates) {
+    if (candidate.said->ok()) {
+      map->aggregators.push_back(candidate.node);
     } else {
-      absl::StrAppend(
-          &why, "; aggregator '", candidate.name, "' is not ready: ",
-          opening.said[i].has_value() ? opening.said[i]->message() : "it did not answer in time");
+      const bool silent = candidate.said->code() == absl::StatusCode::kDeadlineExceeded;
+      absl::StrAppend(&why, "; aggregator '", candidate.node.name, "' is not ready: ",
+                      silent ? "it did not answer in time" : candidate.said->message());
     }
   }
   absl::Status status;
-  if (map->aggregators.empty() && opening.answers.front().terms.algorithm == kAggregated) {
+  if (map->aggregators.empty() &&
+      opening.answers.front().registration->terms.algorithm == kAggregated) {
     status = absl::FailedPreconditionError(absl::StrCat(
         Words(opening.answers.front().key),
         ": algorithm \"aggregated\" needs an aggregator, and this cluster has none that is up", why,
@@ -112,6 +123,34 @@ void Joiner::FinishOpening(uint64_t wire_id) {
     answer.map = status.ok() ? map : nullptr;
     Reply(answer);
   }
+}
+
+bool Joiner::CancelOpenings(const std::function<bool(const RendezvousTable::Answer&)>& pred,
+                            std::string_view why) {
+  // Out of the list before anybody is told: who is may join or withdraw at once.
+  std::vector<RendezvousTable::Answers> ended;
+  for (auto it = openings_.begin(); it != openings_.end();) {
+    Opening& opening = it->second;
+    bool ends = false;
+    for (const RendezvousTable::Answer& answer : opening.answers) {
+      if (!pred(answer)) continue;
+      ends = true;
+      table_.NoteGone(answer.key, *answer.registration, why);
+    }
+    if (!ends) {
+      ++it;
+      continue;
+    }
+    loop_->Cancel(opening.timer);
+    ended.push_back(std::move(opening.answers));
+    it = openings_.erase(it);
+  }
+  for (const RendezvousTable::Answers& answers : ended) {
+    const absl::Status status = absl::CancelledError(
+        absl::StrCat(Words(answers.front().key), ": ", absl::string_view(why.data(), why.size())));
+    for (const RendezvousTable::Answer& answer : answers) Reply({answer.token, status, nullptr});
+  }
+  return !ended.empty();
 }
 
 // An aggregator that cannot be reached from here is none for the communicator, which the engines

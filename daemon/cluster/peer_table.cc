@@ -271,7 +271,6 @@ void PeerTable::OnHello(Peer& peer, const absl::StatusOr<v1::HelloResponse>& ans
   peer.info.data_addresses.assign(answer->data_addresses().begin(), answer->data_addresses().end());
   peer.info.token_out = answer->data_token();
   peer.role = identity.role() == cluster::Name(Role::kAggregator) ? Role::kAggregator : Role::kNode;
-  peer.info.role = peer.role;
   peer.info.token_in = Issue(peer.info.name, peer.info.incarnation);
   up_by_name_[peer.info.name] = peer.member.id();
   verified_[peer.info.name] = peer.info.incarnation;
@@ -380,8 +379,8 @@ bool PeerTable::Aggregates(const MemberInfo& member) const {
 std::vector<const PeerInfo*> PeerTable::Aggregators() const {
   std::vector<const PeerInfo*> found;
   for (const auto& [name, id] : up_by_name_) {
-    const PeerInfo& info = peers_.at(id)->info;
-    if (info.role == Role::kAggregator) found.push_back(&info);
+    const Peer& peer = *peers_.at(id);
+    if (peer.role == Role::kAggregator) found.push_back(&peer.info);
   }
   return found;
 }

@@ -34,7 +34,6 @@ struct PeerInfo {
   // presents on one to this node. Secret.
   std::string token_out;
   std::string token_in;
-  Role role = Role::kNode;
 };
 
 // What this daemon says of itself.

@@ -1,6 +1,7 @@
 #include "daemon/cluster/rendezvous_table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/cluster/rendezvous_words.h"
@@ -15,6 +16,10 @@ constexpr size_t kNameBytesMax = 128;
 constexpr size_t kAlgorithmBytesMax = 64;
 
 absl::string_view AbslView(std::string_view text) { return {text.data(), text.size()}; }
+
+std::string GoneWords(std::string_view node, const RankInfo& rank, std::string_view why) {
+  return absl::StrCat(RankWords(node, rank), " came and went: ", AbslView(why));
+}
 
 }  // namespace
 
@@ -37,6 +42,7 @@ struct RendezvousTable::Waiting {
 struct RendezvousTable::Record {
   uint64_t epochs = 0;
   std::unique_ptr<Waiting> waiting;
+  std::map<int32_t, std::string> gone;  // Waiting::withdrawn of those who will wait
   bool is_idle = false;
   std::list<RendezvousKey>::iterator idle;
 };
@@ -132,7 +138,10 @@ RendezvousTable::Answers RendezvousTable::Register(Token token, const Rendezvous
     idle_.erase(record->second.idle);
     record->second.is_idle = false;
   }
-  if (record->second.waiting == nullptr) record->second.waiting = std::make_unique<Waiting>();
+  if (record->second.waiting == nullptr) {
+    record->second.waiting = std::make_unique<Waiting>();
+    record->second.waiting->withdrawn = std::exchange(record->second.gone, {});
+  }
   Waiting& waiting = *record->second.waiting;
   if (absl::Status status = Admit(waiting, key, registration); !status.ok()) {
     answers.push_back({token, std::move(status), nullptr});
@@ -177,13 +186,12 @@ void RendezvousTable::Complete(Records::iterator record, Answers* answers) {
   map->epoch = known + 1;
   record->second.epochs = map->epoch;
   const RendezvousKey key = record->first;
-  const JoinTerms terms = waiting.terms;
-  std::vector<Token> tokens;
-  for (const auto& [token, registration] : waiting.registrations) tokens.push_back(token);
-  for (const Token token : tokens) {
-    Remove(token, "");
-    answers->push_back({token, absl::OkStatus(), map, key, terms});
+  const size_t first = answers->size();
+  for (const auto& [token, registration] : waiting.registrations) {
+    answers->push_back(
+        {token, absl::OkStatus(), map, key, std::make_shared<const Registration>(registration)});
   }
+  for (size_t i = first; i < answers->size(); ++i) Remove((*answers)[i].token, "");
 }
 
 void RendezvousTable::Remove(Token token, std::string_view why) {
@@ -195,10 +203,7 @@ void RendezvousTable::Remove(Token token, std::string_view why) {
   const Registration& registration = it->second;
   for (const RankInfo& rank : registration.ranks) {
     waiting.ranks.erase(rank.rank);
-    if (!why.empty()) {
-      waiting.withdrawn[rank.rank] =
-          absl::StrCat(RankWords(registration.node, rank), " came and went: ", AbslView(why));
-    }
+    if (!why.empty()) waiting.withdrawn[rank.rank] = GoneWords(registration.node, rank, why);
   }
   deadlines_.erase(std::pair(registration.deadline_ns, token));
   const auto node = of_node_.find(registration.node);
@@ -231,6 +236,18 @@ RendezvousTable::Answers RendezvousTable::Withdraw(Token token, std::string_view
   const std::string words = absl::StrCat(Words(key->second), ": ", AbslView(why));
   Remove(token, why);
   return {{token, absl::CancelledError(words), nullptr}};
+}
+
+void RendezvousTable::NoteGone(const RendezvousKey& key, const Registration& registration,
+                               std::string_view why) {
+  const auto it = records_.find(key);
+  if (it == records_.end()) return;
+  Record& record = it->second;
+  auto& gone = record.waiting == nullptr ? record.gone : record.waiting->withdrawn;
+  for (const RankInfo& rank : registration.ranks) {
+    const bool is_back = record.waiting != nullptr && record.waiting->ranks.contains(rank.rank);
+    if (!is_back) gone[rank.rank] = GoneWords(registration.node, rank, why);
+  }
 }
 
 RendezvousTable::Answers RendezvousTable::WithdrawNode(std::string_view node, uint64_t incarnation,

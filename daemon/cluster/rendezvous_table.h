@@ -101,7 +101,8 @@ class RendezvousTable {
     absl::Status status;
     std::shared_ptr<const CommunicatorMap> map;  // set if the status is OK
     RendezvousKey key = {};                      // the same
-    JoinTerms terms = {};                        // the same
+    // The same: what was registered, which the table has no more.
+    std::shared_ptr<const Registration> registration = {};
   };
   using Answers = std::vector<Answer>;
 
@@ -117,6 +118,9 @@ class RendezvousTable {
   // Ends a registration that waits with CANCELLED. `why` is remembered for those who miss its
   // ranks: "its process ended". Nothing if it waits no more.
   Answers Withdraw(Token token, std::string_view why);
+  // Remembers the same of a registration that completed its communicator after all: those who are
+  // told that there is none register again.
+  void NoteGone(const RendezvousKey& key, const Registration& registration, std::string_view why);
   // All registrations of a node's incarnation, or of all its incarnations for 0.
   Answers WithdrawNode(std::string_view node, uint64_t incarnation, std::string_view why);
   // Ends those whose deadline is at or before `now_ns` with DEADLINE_EXCEEDED, naming the missing.

@@ -195,6 +195,30 @@ class Sums(unittest.TestCase):
         self.assertNotIn("aggregated", explained["without"])
         self.assertNotIn("aggregated", explained["fixed"])
 
+    def test_deterministic_results_are_refused_in_words(self):
+        for rank, error in enumerate(self.daemons.ranks(lambda session, comm: None, deterministic=True)):
+            self.assertIsInstance(error, shunt.InvalidArgument, f"rank {rank}: {error!r}")
+            self.assertIn('algorithm "aggregated" with deterministic results', str(error))
+
+    def status(self, **popen):
+        done = subprocess.run(
+            [support.BUILD / "bin" / "shuntctl", "--socket", self.daemons["a"].socket, "status", "--json"],
+            capture_output=True, text=True, check=True, **popen)
+        return json.loads(done.stdout)
+
+    def test_shuntctl_shows_who_aggregates(self):
+        roles = {node["name"]: node["role"] for node in self.status()["cluster"]["nodes"]}
+        self.assertEqual(roles, {"b": "node", "c": "node", "x": "aggregator", "y": "aggregator"})
+
+    def test_another_user_sees_nothing_of_the_other_nodes(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs root, to become another user")
+        os.chmod(self.daemons.directory.name, 0o711)
+        os.chmod(self.daemons["a"].socket, 0o666)
+        status = self.status(user=65534)
+        self.assertEqual(status["pid"], self.daemons["a"].process.pid)
+        self.assertNotIn("cluster", status)
+
     def test_an_aggregator_takes_no_ranks(self):
         with shunt.connect(self.daemons["x"].socket) as session:
             with self.assertRaisesRegex(shunt.FailedPrecondition, "node x is an aggregator"):

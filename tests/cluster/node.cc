@@ -97,6 +97,10 @@ Node::Node(const std::string& name, uint16_t port, std::vector<std::string> memb
     if (call_status) return call_status(wire_id);
     return absl::NotFoundError("no communicator");
   };
+  events.open_span = [this](const CommunicatorMap&, std::function<void(const absl::Status&)> done) {
+    if (open_span) return open_span(std::move(done));
+    done(absl::OkStatus());
+  };
   auto cluster = Cluster::Start(std::move(options), std::move(events), loop_.get());
   started_ = cluster.status();
   if (cluster.ok()) cluster_ = *std::move(cluster);
@@ -120,10 +124,11 @@ void Node::Post(std::function<void()> f) {
 }
 
 Joining Node::Join(const std::string& name, std::vector<int> ranks, int world,
-                   std::chrono::milliseconds timeout) {
+                   std::chrono::milliseconds timeout, const std::string& algorithm) {
   JoinAcrossRequest request;
   request.key = {1000, "job", name};
   request.terms.world_size = world;
+  request.terms.algorithm = algorithm;
   for (const int rank : ranks) request.ranks.push_back({rank, 100 + rank, "s"});
   request.deadline_ns = DeadlineAfterNs(timeout);
   Joining joining;

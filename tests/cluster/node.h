@@ -92,7 +92,8 @@ class Node {
   void Stop();
 
   Joining Join(const std::string& name, std::vector<int> ranks, int world,
-               std::chrono::milliseconds timeout = std::chrono::seconds(20));
+               std::chrono::milliseconds timeout = std::chrono::seconds(20),
+               const std::string& algorithm = "");
   // Peers that are up, and everything that was told of them.
   std::vector<PeerInfo> up() const;
   const PeerInfo FindUp(const std::string& name) const;  // incarnation 0 if it isn't
@@ -104,6 +105,8 @@ class Node {
   PeerTable::State StateOf(const std::string& id);
 
   std::function<absl::StatusOr<std::vector<RankCall>>(uint64_t)> call_status;
+  // On the loop; of an aggregator.
+  std::function<void(std::function<void(const absl::Status&)>)> open_span;
 
  private:
   bool Wait(const std::function<bool()>& done) const;

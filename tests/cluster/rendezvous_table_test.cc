@@ -64,6 +64,37 @@ TEST_CASE("all ranks get one map when the last has come") {
   CHECK(t.table.next_deadline_ns() == kNeverNs);
 }
 
+TEST_CASE("who went although all had come is named to those who come again") {
+  Table t;
+  CHECK(t.Register("a", {0}, 2, 100).empty());
+  const auto complete = t.Register("b", {1}, 2, 200);
+  REQUIRE(complete.size() == 2);
+  CHECK(complete[0].registration->deadline_ns == 100);
+  CHECK(complete[1].registration->node == "b");
+  const auto missing = [&t] {
+    const auto expired = t.table.Expire(1000);
+    REQUIRE(expired.size() == 1);
+    return Message(expired[0]);
+  };
+  const std::string gone =
+      "missing rank 1 (rank 1 on node b (pid 101, 's') came and went: its process ended)";
+  SECTION("before they do") {
+    t.table.NoteGone(kKey, *complete[1].registration, "its process ended");
+    CHECK(t.Register("a", {0}, 2).empty());
+    CHECK_THAT(missing(), Catch::EndsWith(gone));
+  }
+  SECTION("after they did") {
+    CHECK(t.Register("a", {0}, 2).empty());
+    t.table.NoteGone(kKey, *complete[1].registration, "its process ended");
+    CHECK_THAT(missing(), Catch::EndsWith(gone));
+  }
+  SECTION("but not if it is back") {
+    CHECK(t.Register("b", {1}, 2).empty());
+    t.table.NoteGone(kKey, *complete[1].registration, "its process ended");
+    CHECK_THAT(missing(), Catch::EndsWith("missing rank 0"));
+  }
+}
+
 TEST_CASE("tenants, jobs and names do not meet") {
   Table t;
   CHECK(t.Register("a", {0}, 2, 100, 1, {1, "j", "n"}).empty());

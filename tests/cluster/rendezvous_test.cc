@@ -142,6 +142,102 @@ TEST_CASE("refusals say who, where and what") {
   }
 }
 
+// Two nodes and a member that answers nothing, for what goes to it is held up on its way: while it
+// is greeted for the first time, who wants aggregators waits.
+struct Greeting {
+  Greeting() : names({"a", "b", "silent"}), silence(names.ports[0]) {
+    silence.Stall();
+    names.members[2] = absl::StrCat("silent=", Loopback(silence.port()));
+    a = names.Start(0);
+    b = names.Start(1);
+    REQUIRE(a->WaitUp("b"));
+    REQUIRE(b->WaitUp("a"));
+  }
+  Names names;
+  Proxy silence;
+  std::unique_ptr<Node> a, b;
+};
+
+TEST_CASE("a rank that goes while aggregators are waited for is gone for all") {
+  for (const std::string at : {"a", "b"}) {
+    Greeting nodes;
+    Node& coordinator = at == "a" ? *nodes.a : *nodes.b;
+    const auto waiting = [&] { return coordinator->GetView().registrations_waiting; };
+    const std::string name = Names::CoordinatedBy(at, nodes.names.view());
+    const Joining stays = nodes.a->Join(name, {0}, 2, 3s, "aggregated");
+    REQUIRE(Eventually([&] { return waiting() == 1; }));
+    const Joining goes = nodes.b->Join(name, {1}, 2, 20s, "aggregated");
+    REQUIRE(Eventually([&] { return waiting() == 0; }));
+    CHECK_FALSE(goes.outcome->there());
+    (*nodes.b)->Withdraw(goes.id, "its process ended");
+    const absl::Status withdrawn = goes.Get().status();
+    CHECK(withdrawn.code() == absl::StatusCode::kCancelled);
+    CHECK(Contains(withdrawn, "its process ended"));
+    const absl::Status missing = stays.Get().status();
+    CHECK(missing.code() == absl::StatusCode::kDeadlineExceeded);
+    CHECK(Contains(missing,
+                   "1 of 2 ranks joined in time; missing rank 1 (rank 1 on node b (pid 101, 's') "
+                   "came and went: its process ended)"));
+  }
+}
+
+TEST_CASE("a node that goes while aggregators are waited for is gone for the others") {
+  Greeting nodes;
+  const std::string name = Names::CoordinatedBy("a", nodes.names.view());
+  const Joining goes = nodes.b->Join(name, {1}, 2, 20s, "aggregated");
+  REQUIRE(Eventually([&] { return (*nodes.a)->GetView().registrations_waiting == 1; }));
+  const Joining stays = nodes.a->Join(name, {0}, 2, 3s, "aggregated");
+  REQUIRE(Eventually([&] { return (*nodes.a)->GetView().registrations_waiting == 0; }));
+  nodes.b->Stop();
+  const absl::Status missing = stays.Get().status();
+  CHECK(missing.code() == absl::StatusCode::kDeadlineExceeded);
+  CHECK(
+      Contains(missing, "missing rank 1 (rank 1 on node b (pid 101, 's') came and went: its node"));
+}
+
+TEST_CASE("no rank waits for aggregators past its deadline") {
+  Greeting nodes;
+  const auto begin = std::chrono::steady_clock::now();
+  const Joining at_a = nodes.a->Join("x", {0}, 2, 700ms, "aggregated");
+  const Joining at_b = nodes.b->Join("x", {1}, 2, 20s, "aggregated");
+  for (const Joining* join : {&at_a, &at_b}) {
+    const absl::Status status = join->Get().status();
+    CHECK(status.code() == absl::StatusCode::kFailedPrecondition);
+    CHECK(Contains(status, "algorithm \"aggregated\" needs an aggregator"));
+  }
+  CHECK(std::chrono::steady_clock::now() - begin < 1500ms);
+}
+
+TEST_CASE("an aggregator that does not answer is left out") {
+  Names names({"a", "b", "x"});
+  Outcome<bool> asked;
+  auto x =
+      names.Start(2, [](Cluster::Options* options) { options->config.role = Role::kAggregator; });
+  x->Post([&] {
+    x->open_span = [&](const std::function<void(const absl::Status&)>&) { asked.Set(true); };
+  });
+  auto a = names.Start(0);
+  auto b = names.Start(1);
+  for (const auto* node : {&a, &b}) REQUIRE((*node)->WaitUp("x"));
+  std::vector<MemberInfo> ranked = names.view().members;
+  ranked.pop_back();
+  const std::string name = Names::CoordinatedBy("a", MakeView(ranked, false));
+  const Joining at_a = a->Join(name, {0}, 2, 20s, "aggregated");
+  const Joining at_b = b->Join(name, {1}, 2, 20s, "aggregated");
+  REQUIRE(asked.Get().ok());
+  std::string why = "it did not answer in time";
+  SECTION("when it stays silent") {}
+  SECTION("when it is lost") {
+    (*a)->DataLost("x", a->FindUp("x").incarnation, "cut");
+    why = "it was lost";
+  }
+  for (const Joining* join : {&at_a, &at_b}) {
+    const absl::Status status = join->Get().status();
+    CHECK(status.code() == absl::StatusCode::kFailedPrecondition);
+    CHECK(Contains(status, "aggregator 'x' is not ready: " + why));
+  }
+}
+
 TEST_CASE("a host that cannot be reached is named, and the others go on") {
   Names names({"a", "b", "c"});
   auto a = names.Start(0);
