@@ -82,15 +82,7 @@ void NodeEngine::FailSpan(SpanState& span, const NodeFailure& failure, bool tell
   }
   const std::optional<Call> held = std::exchange(span.held, std::nullopt);
   CloseAggregators(span);
-  if (!ended.empty()) {
-    transport_->Close(span.span.wire_id);
-    std::vector<transport::PeerId> others;
-    for (const transport::PeerId peer : span.peers) {
-      if (peer != kSelf) others.push_back(peer);
-    }
-    // Notes of the others still come.
-    (void)transport_->Open(span.span.wire_id, others);
-  }
+  if (!ended.empty()) transport_->Close(span.span.wire_id);
   for (const std::unique_ptr<Running>& running : ended) {
     running->call.done(absl::AbortedError(failure.text));
   }

@@ -120,8 +120,8 @@ class Transport {
   virtual void PostRecv(const Message& message, absl::Span<std::byte> buffer, uint64_t token) = 0;
   // A few bytes that nobody asked for, at most note_bytes_max: news of calls and failures. Notes of
   // one communicator to one peer arrive in order. RESOURCE_EXHAUSTED beyond what the peer lets
-  // wait: its owner has not polled them. A Close after it doesn't take it back once the peer has
-  // opened.
+  // wait: its owner has not polled them. A Close after it doesn't take it back, nor does the peer's
+  // opening late.
   virtual absl::Status SendNote(PeerId peer, uint64_t communicator,
                                 absl::Span<const std::byte> note) = 0;
 

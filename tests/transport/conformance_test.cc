@@ -302,6 +302,38 @@ TEMPLATE_LIST_TEST_CASE("calls that differ are told and never matched", "", Worl
   }
 }
 
+TEMPLATE_LIST_TEST_CASE("last words reach a peer that opens after the close", "", Worlds) {
+  TestType world(2);
+  REQUIRE(world.at(0).Open(1, {1}).ok());
+  REQUIRE(world.at(0).SendNote(1, 1, AsBytes("why")).ok());
+  world.at(0).Close(1);
+  world.Settle();
+  REQUIRE(world.at(1).Open(1, {0}).ok());
+  std::vector<std::byte> buffer(100);
+  world.at(1).PostRecv(To(0, 7), absl::MakeSpan(buffer), 7);
+  REQUIRE(world.WaitCount(1, Event::kNote, 1));
+  REQUIRE(world.WaitCount(1, Event::kReceived, 1));
+  for (const Completion& c : world.log(1)) {
+    if (c.event == Event::kNote) CHECK(c.text == "why");
+    if (c.event == Event::kReceived) CHECK(c.code == absl::StatusCode::kAborted);
+  }
+}
+
+TEMPLATE_LIST_TEST_CASE("who opens after the peer has closed is told at once", "", Worlds) {
+  TestType world(2);
+  REQUIRE(world.at(0).Open(1, {1}).ok());
+  world.Settle();
+  world.at(0).Close(1);
+  world.Settle();
+  REQUIRE(world.at(1).Open(1, {0}).ok());
+  std::vector<std::byte> buffer(100);
+  world.at(1).PostRecv(To(0, 7), absl::MakeSpan(buffer), 7);
+  REQUIRE(world.WaitCount(1, Event::kReceived, 1));
+  for (const Completion& c : world.log(1)) {
+    if (c.event == Event::kReceived) CHECK(c.code == absl::StatusCode::kAborted);
+  }
+}
+
 TEMPLATE_LIST_TEST_CASE("notes arrive in order and are bounded", "", Worlds) {
   Engine::Options options;
   options.limits.headers_waiting_max = 50;

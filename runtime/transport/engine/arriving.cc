@@ -178,6 +178,12 @@ absl::Status Engine::OnOpen(PeerState* peer, const Header& h) {
   link->notes = link->notes_all = h.notes;
   link->eager_bytes = h.message_bytes;
   link->headers_max = static_cast<uint32_t>(h.offset);
+  if (link->closed_here && !link->close_sent) {
+    --peer->parting;
+    SendHeldNotes(link);
+    link->held_notes.clear();
+    SendClose(link);
+  }
   if (link->closed_here) return absl::OkStatus();
   SendHeldNotes(link);
   for (RecvId id : std::exchange(link->held_recvs, {})) {

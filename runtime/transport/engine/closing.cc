@@ -11,6 +11,15 @@ namespace shunt::transport {
 using wire::Header;
 using wire::Type;
 
+namespace {
+
+// Closed communicators that a peer has not opened, with last words for it.
+constexpr size_t kPartingMax = 1024;
+// Those that it has closed before we opened them: opening them finds it gone.
+constexpr size_t kGaveUpMax = 1024;
+
+}  // namespace
+
 void Engine::Close(uint64_t communicator) {
   // Also of posts that were refused because it isn't open.
   std::erase_if(completions_, [&](const Completion& c) {
@@ -43,7 +52,6 @@ void Engine::Withdraw(Link* link) {
   link->overtaken.clear();
   link->unannounced.clear();
   link->ungranted.clear();
-  link->held_notes.clear();
   link->held_sends.clear();
   link->held_recvs.clear();
   for (Stream& stream : peer->streams) {
@@ -60,8 +68,13 @@ void Engine::Withdraw(Link* link) {
     return frame.header.tag.communicator == link->communicator && type != Type::kOpen &&
            type != Type::kNote && type != Type::kClose;
   });
-  // Small messages that were said to be sent go first.
-  if (link->eager_queued == 0) SendClose(link);
+  // Small messages that were said to be sent go first. So do last words to a peer that has not
+  // opened yet, as long as not many wait for it.
+  if (!link->open_there && !link->held_notes.empty() && peer->parting < kPartingMax) {
+    ++peer->parting;
+  } else if (link->eager_queued == 0) {
+    SendClose(link);
+  }
 }
 
 // A frame that has begun must be finished, without the caller's buffer.
@@ -87,7 +100,7 @@ void Engine::SendClose(Link* link) {
 }
 
 absl::Status Engine::OnClose(PeerState* peer, Link* link, const Header& h) {
-  if (link->close_came || (!link->open_there && !link->closed_here) ||
+  if (link->close_came || (!link->open_there && !link->close_sent) ||
       h.offset < link->data_frames_begun) {
     return absl::InvalidArgumentError(
         absl::StrCat("close of communicator ", h.tag.communicator, " after ", h.offset,
@@ -108,6 +121,8 @@ absl::Status Engine::OnClose(PeerState* peer, Link* link, const Header& h) {
           absl::StrCat("close of communicator ", h.tag.communicator, " after ", h.offset,
                        " data frames, expected 0: it was never open here"));
     }
+    if (peer->gave_up.size() >= kGaveUpMax) peer->gave_up.pop_front();
+    peer->gave_up.push_back(h.tag.communicator);
     SendClose(link);
     return absl::OkStatus();
   }

@@ -32,7 +32,7 @@ absl::Status Engine::Open(uint64_t communicator, absl::Span<const PeerId> peers)
     PeerState* peer = FindPeer(id);
     if (std::find(opened->peers.begin(), opened->peers.end(), id) != opened->peers.end()) continue;
     opened->peers.push_back(id);
-    if (peer->state == PeerState::State::kLost) continue;
+    if (peer->state == PeerState::State::kLost || peer->GaveUp(communicator)) continue;
     Link* link = FindLink(peer, communicator);
     if (link == nullptr) link = AddLink(peer, communicator);
     link->open_here = true;
@@ -71,6 +71,10 @@ Link* Engine::LinkFor(const Message& message, absl::Status* status) {
     return nullptr;
   }
   Link* link = FindLink(peer, message.tag.communicator);
+  if (link == nullptr && peer->GaveUp(message.tag.communicator)) {
+    *status = absl::AbortedError("");
+    return nullptr;
+  }
   if (link == nullptr || !link->open_here || link->closed_here) {
     *status = absl::FailedPreconditionError("");
     return nullptr;

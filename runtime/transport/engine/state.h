@@ -1,6 +1,7 @@
 // What the engine keeps for each send, receive, peer, and communicator with a peer (a link).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -101,7 +102,7 @@ struct Link {
   absl::flat_hash_set<TagKey> overtaken;        // messages that came before their announcement
   std::deque<Pool<SendState>::Id> unannounced;  // beyond the window
   std::deque<Pool<RecvState>::Id> ungranted;    // beyond the window
-  std::deque<std::string> held_notes;           // until the peer opens
+  std::deque<std::string> held_notes;           // until the peer opens, also if we have closed
   std::vector<Pool<SendState>::Id> held_sends;
   std::vector<Pool<RecvState>::Id> held_recvs;
 };
@@ -146,6 +147,11 @@ struct PeerState {
   std::vector<Stream> streams;
   std::deque<ControlFrame> control;  // on stream 0
   absl::flat_hash_map<uint64_t, std::unique_ptr<Link>> links;
+  size_t parting = 0;            // links that are closed here and wait for the peer to open
+  std::deque<uint64_t> gave_up;  // the last communicators that it closed before we opened them
+  bool GaveUp(uint64_t communicator) const {
+    return std::find(gave_up.begin(), gave_up.end(), communicator) != gave_up.end();
+  }
   PeerCounters counters;
 };
 
