@@ -61,6 +61,7 @@ TEST_CASE("every key of the table can be set from a file and from a flag") {
       {"cluster.listen", "\"127.0.0.1:7071\"", "127.0.0.1:7071"},
       {"cluster.advertise", "\"10.0.0.1:7071\"", "10.0.0.1:7071"},
       {"cluster.data_listen", "\"127.0.0.1:0\"", "127.0.0.1:0"},
+      {"cluster.role", "\"aggregator\"", "aggregator"},
       {"cluster.transport", "\"rdma\"", "rdma"},
       {"cluster.rdma_devices", "\"mlx5_0:1\"", "mlx5_0:1"},
       {"cluster.rdma_transports", "\"dc\"", "dc"},
