@@ -1,5 +1,7 @@
 #include "runtime/exchange/notes.h"
 
+#include <algorithm>
+
 #include "runtime/core/utf8.h"
 
 namespace shunt::exchange {
@@ -86,8 +88,10 @@ struct Writer {
     Number(note.pending);
     Number(static_cast<uint8_t>(note.intact));
     Number(static_cast<uint8_t>(note.has_result));
-    const std::string_view why =
-        std::string_view(note.why).substr(0, (bytes_max - bytes.size() - sizeof(uint16_t)) / 2);
+    // If not both fit, each has half at least.
+    const size_t room = bytes_max - bytes.size() - sizeof(uint16_t);
+    const size_t most = std::max(room / 2, room - std::min(room, note.call.size()));
+    const std::string_view why = std::string_view(note.why).substr(0, most);
     Number(static_cast<uint16_t>(why.size()));
     Words(why);
     Words(note.call);
