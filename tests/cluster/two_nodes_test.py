@@ -13,20 +13,7 @@ import numpy as np
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "python"))
 import support  # noqa: E402  (finds the package)
 import shunt  # noqa: E402
-
-
-def free_ports(count):
-    """Nobody else has them a moment before the daemons bind them."""
-    import socket
-
-    sockets = [socket.socket() for _ in range(count)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
-
+from loopback import free_ports  # noqa: E402
 
 # UCX's carriers, if payload is to go over the RDMA rail.
 RDMA_TRANSPORTS = os.environ.get("SHUNT_TEST_RDMA_TRANSPORTS", "")
