@@ -157,6 +157,7 @@ struct alignas(kLine) StageProgress {
 
 struct alignas(kLine) Retired {
   std::atomic<uint64_t> sequence;
+  std::atomic<uint32_t> cpu;  // where its last one ended, plus 1; 0: unknown
 };
 
 // One row of an all_to_all_v table, for one peer.

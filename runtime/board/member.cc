@@ -13,6 +13,7 @@
 #include "runtime/board/failure.h"
 #include "runtime/board/operation.h"
 #include "runtime/board/post.h"
+#include "runtime/board/spread.h"
 #include "runtime/core/clock.h"
 
 namespace shunt::board {
@@ -59,6 +60,7 @@ struct ChannelState {
     bool served;
   };
   std::vector<Entry> in_flight;
+  Spread spread;
 };
 
 }  // namespace
@@ -336,6 +338,8 @@ void Member::Impl::Retire(Operation& op, ChannelState& state) {
   const uint64_t retired = std::prev(first_alive)->seq;
   entries.erase(entries.begin(), first_alive);
   const int me = op.participant();
+  state.channel.retired(me).cpu.store(static_cast<uint32_t>(::sched_getcpu() + 1),
+                                      std::memory_order_relaxed);
   if (entries.empty()) {
     state.channel.retired(me).sequence.store(retired, std::memory_order_release);
     return;
@@ -473,6 +477,7 @@ absl::Status Member::Run(const Call& call) {
   m.WaitFor(op, kNeverNs);
   std::lock_guard<std::mutex> lock(m.mu);
   m.Retire(op, *state);
+  state->spread.Ended(state->channel, participant);
   return op.outcome();
 }
 
