@@ -212,6 +212,12 @@ class DaemonImpl : public Daemon {
     LogInfo("stopped", {{"operations_served", operations_.served.load()}});
   }
 
+  int Movers() const {
+    if (config_.cluster.movers >= 0) return static_cast<int>(config_.cluster.movers);
+    const absl::StatusOr<topology::CpuList> cpus = CheckWorkerCpus(config_, topology_);
+    return cpus.ok() ? transport::DefaultMovers(static_cast<int>(cpus->size())) : 0;
+  }
+
   // What moves payload between this node and others.
   absl::Status MakeEngine() {
     const cluster::ClusterConfig& config = config_.cluster;
@@ -223,6 +229,14 @@ class DaemonImpl : public Daemon {
     tcp.listen_address = data.host;
     tcp.listen_port = data.port;
     tcp.on_refused = RefusalLog();
+    tcp.congestion = config.congestion;
+    transport::UseMovers(&tcp, Movers());
+    tcp.on_mover_start = [this] {
+      ::pthread_setname_np(::pthread_self(), "shunt-mover");
+      if (config_.worker_cpus.empty() && config_.numa_nodes.empty()) return;
+      const absl::StatusOr<topology::CpuList> cpus = CheckWorkerCpus(config_, topology_);
+      if (cpus.ok()) topology::BindThread(*cpus).IgnoreError();
+    };
     NodeEngine::Options engine;
     engine.node = tcp.name;
     engine.incarnation = node_incarnation_;

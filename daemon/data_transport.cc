@@ -42,7 +42,6 @@ absl::StatusOr<std::unique_ptr<transport::PeerTransport>> MakeDataTransport(
 #ifdef SHUNT_HAVE_UCX
   transport::UcxOptions options;
   options.bootstrap = tcp;
-  options.engine = tcp.engine;
   options.transports = config.rdma_transports;
   options.devices = config.rdma_devices;
   auto made = transport::UcxTransport::Create(options);

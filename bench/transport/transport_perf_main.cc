@@ -2,16 +2,19 @@
 // 8-byte ping-pong. Sleeps between polls, as a daemon does; with SPIN in the environment it does
 // not.
 //
-//   shunt-transport-perf b ADDRESS PORT [STREAMS [MESSAGES [BYTES [UCX]]]]   listens there
-//   shunt-transport-perf a ADDRESS PORT [STREAMS [MESSAGES [BYTES [UCX]]]]   connects, prints
+//   shunt-transport-perf b ADDRESS PORT [MOVERS [MESSAGES [BYTES [UCX]]]]   listens there
+//   shunt-transport-perf a ADDRESS PORT [MOVERS [MESSAGES [BYTES [UCX]]]]   connects, prints
 //
-// Both take the same numbers. UCX: its transports, for example rc; without it the transport is TCP.
+// Both take the same numbers. MOVERS: -1 as shuntd has by default. UCX: its transports, for example
+// rc, over as many streams; without it the transport is TCP.
 #include <poll.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "runtime/core/clock.h"
@@ -153,7 +156,7 @@ std::unique_ptr<Transport> Make(const TcpOptions& options, const TcpPeer& peer,
 #ifdef SHUNT_PERF_UCX
   UcxOptions ucx;
   ucx.bootstrap = options;
-  ucx.streams = options.streams;
+  ucx.streams = std::max(1, options.movers);
   ucx.transports = ucx_transports;
   auto made = UcxTransport::Create(ucx);
   check(made.status());
@@ -168,7 +171,7 @@ std::unique_ptr<Transport> Make(const TcpOptions& options, const TcpPeer& peer,
 
 int main(int argc, char** argv) {
   if (argc < 4 || (std::string(argv[1]) != "a" && std::string(argv[1]) != "b")) {
-    Die("usage: shunt-transport-perf a|b ADDRESS PORT [STREAMS [MESSAGES [BYTES [UCX]]]]");
+    Die("usage: shunt-transport-perf a|b ADDRESS PORT [MOVERS [MESSAGES [BYTES [UCX]]]]");
   }
   const bool first = std::string(argv[1]) == "a";
   const auto port = static_cast<uint16_t>(std::atoi(argv[3]));
@@ -177,7 +180,10 @@ int main(int argc, char** argv) {
   TcpOptions options;
   options.name = argv[1];
   options.incarnation = 1;
-  options.streams = argc > 4 ? std::atoi(argv[4]) : 1;
+  const int movers = argc > 4 ? std::atoi(argv[4]) : -1;  // -1: as shuntd would have
+  UseMovers(&options, movers >= 0
+                          ? movers
+                          : DefaultMovers(static_cast<int>(std::thread::hardware_concurrency())));
   options.connect_timeout_ns = 30'000'000'000;
   if (first) {
     options.listen_address = "127.0.0.1";

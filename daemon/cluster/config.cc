@@ -18,6 +18,7 @@ using std::chrono::nanoseconds;
 
 constexpr char kAddressWords[] = "HOST:PORT such as \"10.0.0.1:7071\"";
 constexpr char kDurationWords[] = "a duration from \"1s\" to \"1h\"";
+constexpr int64_t kMoversMax = 8;
 constexpr char kMemberWords[] =
     "a list of NAME=HOST:PORT such as [\"a=10.0.0.1:7071\", \"b=10.0.0.2:7071\"]; as a flag "
     "a=10.0.0.1:7071,b=10.0.0.2:7071";
@@ -162,6 +163,13 @@ absl::Status SetMembership(ClusterConfig* config, const ClusterValue& value) {
   return Wrong(value);
 }
 
+absl::Status SetMovers(ClusterConfig* config, const ClusterValue& value) {
+  const auto* number = std::get_if<int64_t>(&value);
+  if (number == nullptr || *number < -1 || *number > kMoversMax) return Wrong(value);
+  config->movers = *number;
+  return absl::OkStatus();
+}
+
 absl::Status SetDnsPort(ClusterConfig* config, const ClusterValue& value) {
   const auto* number = std::get_if<int64_t>(&value);
   if (number == nullptr || *number < 0 || *number > 65535) return Wrong(value);
@@ -210,6 +218,12 @@ const ClusterKey kClusterKeys[kClusterKeyCount] = {
      SetAddress<&ClusterConfig::data_listen, true>},
     {"cluster.transport", "\"tcp\" or \"rdma\"",
      "what carries payload; the same on all nodes, which meet over TCP in any case", SetTransport},
+    {"cluster.movers", "an integer from -1 to 8",
+     "tcp: threads that move large payload beside the one that polls; -1: 2 where this process may "
+     "use 8 CPUs, else 0",
+     SetMovers},
+    {"cluster.congestion", "text", "tcp: congestion control, \"cubic\"; default: the machine's",
+     SetText<&ClusterConfig::congestion>},
     {"cluster.rdma_devices", "text", "rdma: devices as UCX names them, \"mlx5_0:1\"; default: all",
      SetText<&ClusterConfig::rdma_devices>},
     {"cluster.rdma_transports", "text", "rdma: UCX's carriers, of rc and dc",

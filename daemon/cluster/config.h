@@ -37,7 +37,9 @@ struct ClusterConfig {
   std::string advertise;    // where the others reach it; "": as `listen`
   std::string data_listen;  // payload, HOST:PORT; "": the host of `listen`, any port
   DataTransport transport = DataTransport::kTcp;
-  std::string rdma_devices;            // as UCX names them, "mlx5_0:1"; "": all
+  int64_t movers = -1;       // tcp: threads that move large payload; -1: by the number of CPUs
+  std::string congestion;    // tcp: as Linux names it; "": the machine's
+  std::string rdma_devices;  // as UCX names them, "mlx5_0:1"; "": all
   std::string rdma_transports = "rc";  // UCX's carriers
   MembershipKind membership = MembershipKind::kStatic;
   std::vector<std::string> members;  // static: "NAME=HOST:PORT"
@@ -68,7 +70,7 @@ struct ClusterKey {
   // INVALID_ARGUMENT, saying what was seen, if the value isn't as `expected`.
   absl::Status (*set)(ClusterConfig* config, const ClusterValue& value);
 };
-inline constexpr size_t kClusterKeyCount = 20;
+inline constexpr size_t kClusterKeyCount = 22;
 extern const ClusterKey kClusterKeys[kClusterKeyCount];
 
 // What no key can check alone; OK if there is no cluster. Words begin with the key at fault.

@@ -5,7 +5,11 @@
 namespace shunt::exchange {
 namespace {
 
+// Slices of an operation overlap: one is on its way while another is reduced. Four are enough for
+// that, and each costs every node its own time.
+constexpr uint64_t kSlicesWanted = 4;
 constexpr uint64_t kSliceBytes = 256 << 10;
+constexpr uint64_t kSliceBytesMin = 128 << 10;
 // Through aggregators a slice is on its way back while later ones go up: the shorter, the less
 // waits at both ends. And all send to all, a message at a time: the shorter, the closer they stay
 // together.
@@ -33,8 +37,10 @@ bool Become(Algorithm algorithm, const Policy& policy, NetSpec* net) {
   return true;
 }
 
-uint64_t SliceBytes(Algorithm algorithm, const LinkModel& model) {
-  if (algorithm != Algorithm::kAggregated) return kSliceBytes;
+uint64_t SliceBytes(Algorithm algorithm, uint64_t block_bytes, const LinkModel& model) {
+  if (algorithm != Algorithm::kAggregated) {
+    return std::clamp(block_bytes / kSlicesWanted, kSliceBytesMin, kSliceBytes);
+  }
   return static_cast<uint64_t>(std::clamp(kAggregatedSliceSeconds * model.bytes_per_s,
                                           kAggregatedSliceBytesMin,
                                           static_cast<double>(kSliceBytes)));
@@ -43,7 +49,7 @@ uint64_t SliceBytes(Algorithm algorithm, const LinkModel& model) {
 uint32_t SlicesOf(const Shape& shape, const LinkModel& model) {
   const uint64_t block =
       BytesOf(shape.call, shape.map->world()) / std::max<uint64_t>(1, BlockCount(shape.net));
-  const uint64_t bytes = SliceBytes(shape.net.algorithm, model);
+  const uint64_t bytes = SliceBytes(shape.net.algorithm, block, model);
   return static_cast<uint32_t>(std::clamp<uint64_t>(block / bytes, 1, kSlicesMax));
 }
 
@@ -56,7 +62,7 @@ LinkModel ReferenceModel() {
           .reduce_bytes_per_s = 8e9,
           .incast_factor = 1.5,
           .slices_max = kSlicesMax,
-          .slice_bytes_min = kSliceBytes};
+          .slice_bytes_min = kSliceBytesMin};
 }
 
 LinkModel ModelOf(const LinkNumbers& numbers) {
@@ -93,9 +99,11 @@ std::vector<Candidate> Candidates(const CollectiveSpec& call, const NodeMap& map
     if (net.algorithm == Algorithm::kAggregated) {
       // Hosts go round the aggregators: no receiver has more than one sender for long.
       model.incast_factor = 1;
-      model.slice_bytes_min = SliceBytes(net.algorithm, model);
     }
-    candidates.push_back({net, PredictSeconds(net, bytes, model)});
+    const NetCost cost = CostOf(net, bytes);
+    model.slice_bytes_min =
+        SliceBytes(net.algorithm, static_cast<uint64_t>(cost.block_bytes), model);
+    candidates.push_back({net, PredictSeconds(cost, model)});
   }
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });

@@ -8,9 +8,9 @@
 //   kSent ◄───────────────┘              └─► kReceived
 //
 // Payload moves only into memory that its receiver has granted: a large message into the buffer of
-// its receive, one of up to eager_bytes into one of the standing slots that the receiver granted
-// when it opened the communicator, or, while all of those are taken, into a buffer like a large
-// one. What arrives unasked is a fixed-size header, and their number is bounded for each
+// its receive, one of up to eager_bytes into the standing slots that the receiver granted when it
+// opened the communicator, or, while too few of those are free, into a buffer like a large one.
+// What arrives unasked is a fixed-size header, and their number is bounded for each
 // communicator: none can starve another on the connection that they share.
 //
 // A message is matched by its tag, its signature and its length. One that differs in the signature
@@ -78,7 +78,7 @@ struct Completion {
 
 struct Limits {
   size_t eager_bytes = 8 << 10;  // larger messages wait for a grant
-  uint32_t eager_slots = 16;     // a communicator and peer, standing
+  uint32_t eager_slots = 16;     // of 8 KiB each, a communicator and peer, standing
   // A communicator and peer: so many grants, announcements and notes may each wait at the receiver;
   // the next receives and sends wait at home, in the order of posting. At most 65535. Two peers
   // that post in different orders may get stuck beyond it.

@@ -78,7 +78,7 @@ def ucx(cluster, a, b, size, count):
 def transport(cluster, program, a, b, size, count):
     """Shunt's TCP transport alone from node a to node b, `count` messages of `size`. 10^9 bytes a second."""
     sender, receiver = cluster.nodes[a], cluster.nodes[b]
-    arguments = [str(PORT + 2), "1", str(count), str(size)]
+    arguments = [str(PORT + 2), "-1", str(count), str(size)]
     with _server(receiver, [program, "b", receiver.address, *arguments], PORT + 2):
         done = sender.run([program, "a", receiver.address, *arguments], capture_output=True, text=True, timeout=120)
     found = re.search(r"one way .*: ([0-9.]+) GB/s", done.stdout)

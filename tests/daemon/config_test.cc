@@ -63,6 +63,8 @@ TEST_CASE("every key of the table can be set from a file and from a flag") {
       {"cluster.data_listen", "\"127.0.0.1:0\"", "127.0.0.1:0"},
       {"cluster.role", "\"aggregator\"", "aggregator"},
       {"cluster.transport", "\"rdma\"", "rdma"},
+      {"cluster.movers", "3", "3"},
+      {"cluster.congestion", "\"cubic\"", "cubic"},
       {"cluster.rdma_devices", "\"mlx5_0:1\"", "mlx5_0:1"},
       {"cluster.rdma_transports", "\"dc\"", "dc"},
       {"cluster.membership", "\"etcd\"", "etcd"},

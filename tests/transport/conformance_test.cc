@@ -63,7 +63,7 @@ TEMPLATE_LIST_TEST_CASE("what is posted before the other side opens, or is up, w
   world.Open(1, 1);
   world.at(1).PostRecv(To(0, 0), absl::MakeSpan(got_small), 0);
   world.at(1).PostRecv(To(0, 1), absl::MakeSpan(got_large), 1);
-  world.at(1).PostSend(To(0, 2), absl::MakeConstSpan(got_large).subspan(0, 50'000), 2);
+  world.at(1).PostSend(To(0, 2), absl::MakeConstSpan(large).subspan(0, 50'000), 2);
   REQUIRE(world.Code(1, Event::kReceived, 0) == kOk);
   REQUIRE(world.Code(1, Event::kReceived, 1) == kOk);
   REQUIRE(world.Code(0, Event::kReceived, 2) == kOk);
@@ -148,6 +148,56 @@ TEMPLATE_LIST_TEST_CASE("more small messages than slots wait, whatever order the
   REQUIRE(world.WaitCount(1, Event::kReceived, kMessages));
   REQUIRE(world.WaitCount(0, Event::kSent, kMessages));
   CHECK(Same(got, sent));
+}
+
+TEMPLATE_LIST_TEST_CASE("a message that is longer than a slot takes several", "", Worlds) {
+  Engine::Options options;
+  options.limits.eager_bytes = 64 << 10;
+  options.limits.eager_slots = 20;  // for two of these
+  TestType world(2, options);
+  world.OpenAll(1);
+  constexpr int kMessages = 3;
+  std::vector<Buffer> sent(kMessages), got(kMessages, Buffer(64 << 10));
+  for (int round = 0; round < 3; ++round) {
+    for (int node = 0; node < 2; ++node) world.log(node).clear();
+    for (int i = 0; i < kMessages; ++i) {
+      sent[i] = Pattern(64 << 10, round * kMessages + i);
+      world.at(0).PostSend(To(1, round * kMessages + i), sent[i], i);
+    }
+    world.Settle();
+    CHECK(world.Count(0, Event::kSent) == 2);
+    for (int i = 0; i < kMessages; ++i) {
+      world.at(1).PostRecv(To(0, round * kMessages + i), absl::MakeSpan(got[i]), i);
+    }
+    REQUIRE(world.WaitCount(1, Event::kReceived, kMessages));
+    REQUIRE(world.WaitCount(0, Event::kSent, kMessages));
+    CHECK(Same(got, sent));
+    world.Settle();  // the slots are back
+  }
+}
+
+TEMPLATE_LIST_TEST_CASE("a sender that closes has the buffers of eager messages back", "", Worlds) {
+  Engine::Options options;
+  options.limits.eager_bytes = 64 << 10;
+  TestType world(2, options);
+  world.OpenAll(1);
+  world.OpenAll(2);
+  world.Settle();
+  auto data = std::make_unique<Buffer>(Pattern(64 << 10, 1));
+  world.at(0).PostSend(To(1, 0), *data, 0);
+  world.at(0).PostSend(To(1, 1), *data, 1);
+  Completion c;
+  if (world.at(0).Poll(absl::MakeSpan(&c, 1)) == 1) world.log(0).push_back(c);
+  world.at(0).Close(1);
+  data.reset();
+  Buffer got(64 << 10);
+  world.at(1).PostRecv(To(0, 2), absl::MakeSpan(got), 2);
+  CHECK(world.Code(1, Event::kReceived, 2) == absl::StatusCode::kAborted);
+  const Buffer other = Pattern(64 << 10, 2);
+  world.at(0).PostSend(To(1, 0, 2), other, 9);
+  world.at(1).PostRecv(To(0, 0, 2), absl::MakeSpan(got), 9);
+  REQUIRE(world.Code(1, Event::kReceived, 9) == kOk);
+  CHECK(Same(got, other));
 }
 
 TEMPLATE_LIST_TEST_CASE("slots come back: small messages go on without stalls", "", Worlds) {
@@ -378,14 +428,18 @@ TEMPLATE_LIST_TEST_CASE("a receiver that closes gets its buffers back at once", 
   world.at(1).PostRecv(To(0, 0), absl::MakeSpan(got), 0);
   world.at(1).PostRecv(To(0, 1), absl::MakeSpan(got), 1);
   world.at(0).PostSend(To(1, 0), data, 0);
-  // Until it has begun to arrive.
-  REQUIRE(world.UntilSome([&] { return got[1000] != std::byte{0} || got[1001] != std::byte{0}; }));
+  // Until it has begun to arrive; what moves alone is not to be looked at.
+  REQUIRE(world.UntilSome([&] {
+    if (world.moves_alone()) return world.at(0).counters(1).payload_bytes_sent != 0;
+    return got[1000] != std::byte{0} || got[1001] != std::byte{0};
+  }));
   world.at(1).Close(1);
   std::fill(got.begin(), got.end(), std::byte{7});
-  CHECK(world.Code(0, Event::kSent, 0) == absl::StatusCode::kAborted);
+  const bool was_sent = world.moves_alone() && world.Code(0, Event::kSent, 0) == kOk;
+  CHECK((was_sent || world.Code(0, Event::kSent, 0) == absl::StatusCode::kAborted));
   world.Settle();
   CHECK(Same(got, Buffer(8 << 20, std::byte{7})));
-  CHECK(world.Count(1, Event::kReceived) == 0);
+  CHECK((was_sent || world.Count(1, Event::kReceived) == 0));
   // Later posts of the sender end too; other communicators go on.
   world.at(0).PostSend(To(1, 2), data, 2);
   CHECK(world.Code(0, Event::kSent, 2) == absl::StatusCode::kAborted);
@@ -405,12 +459,16 @@ TEMPLATE_LIST_TEST_CASE("a sender that closes gets its buffers back at once", ""
   world.at(1).PostRecv(To(0, 0), absl::MakeSpan(got), 0);
   world.Settle();
   world.at(0).PostSend(To(1, 0), data, 0);
-  REQUIRE(world.UntilSome([&] { return got[1000] != std::byte{0} || got[1001] != std::byte{0}; }));
+  REQUIRE(world.UntilSome([&] {
+    if (world.moves_alone()) return world.at(0).counters(1).payload_bytes_sent != 0;
+    return got[1000] != std::byte{0} || got[1001] != std::byte{0};
+  }));
   small = Pattern(10, 3);
   world.at(0).PostSend(To(1, 5), small, 5);
   world.at(0).Close(1);
   std::fill(data.begin(), data.end(), std::byte{0xff});
-  CHECK(world.Code(1, Event::kReceived, 0) == absl::StatusCode::kAborted);
+  const bool had_come = world.moves_alone() && world.Code(1, Event::kReceived, 0) == kOk;
+  CHECK((had_come || world.Code(1, Event::kReceived, 0) == absl::StatusCode::kAborted));
   // What did arrive is right.
   for (size_t i = 0; i < got.size(); ++i) {
     if (got[i] != std::byte{0} && got[i] != whole[i]) FAIL("byte " << i);
@@ -533,7 +591,7 @@ TEMPLATE_LIST_TEST_CASE("any order of calls moves the right bytes", "", Worlds) 
   CAPTURE(seed);
   std::mt19937_64 random(seed);
   Engine::Options options;
-  options.limits.eager_bytes = 64;
+  options.limits.eager_bytes = random() % 2 == 0 ? 64 : 18'000;
   options.limits.eager_slots = 1 + random() % 4;
   options.limits.headers_waiting_max = 512;
   options.piece_bytes = 1 + random() % 5000;

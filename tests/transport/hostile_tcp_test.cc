@@ -294,9 +294,19 @@ TEST_CASE("what a peer sends out of turn ends that peer only") {
       {"slots are taken",
        [&](Raw* raw) {
          raw->Send(open);
-         for (uint32_t i = 0; i < 17; ++i) {
+         for (uint32_t i = 0; i <= TcpOptions{}.engine.limits.eager_slots; ++i) {
            eager.tag.slice = i;
            raw->Send(eager, 10);
+         }
+       }},
+      {"slots are taken, expected 2 free ones",
+       [&](Raw* raw) {
+         raw->Send(open);
+         eager.payload_bytes = wire::kSlotBytes + 1;
+         eager.message_bytes = wire::kSlotBytes + 1;
+         for (uint32_t i = 0; i <= TcpOptions{}.engine.limits.eager_slots / 2; ++i) {
+           eager.tag.slice = i;
+           raw->Send(eager, eager.payload_bytes);
          }
        }},
       {"granted already", [&](Raw* raw) { raw->Send(open), raw->Send(grant), raw->Send(grant); }},
@@ -325,7 +335,7 @@ TEST_CASE("data that does not fit its grant ends the peer and its receive") {
   Header open{.type = Type::kOpen, .slots = 4, .notes = 4, .message_bytes = 100, .offset = 10};
   open.tag.communicator = 1;
   raw->Send(open);
-  Buffer got(20'000);
+  Buffer got(100'000);
   bed.victim->PostRecv(To(0, 1), absl::MakeSpan(got), 77);
   // Its grant is the last frame that comes.
   std::vector<std::byte> seen;
@@ -344,7 +354,7 @@ TEST_CASE("data that does not fit its grant ends the peer and its receive") {
     }
     return grant != 0;
   }));
-  Header data{.type = Type::kData, .payload_bytes = 1000, .grant = grant, .message_bytes = 20'000};
+  Header data{.type = Type::kData, .payload_bytes = 1000, .grant = grant, .message_bytes = 100'000};
   data.tag = To(0, 1).tag;
   raw->Send(data, 1000);
   data.offset = 1000;
@@ -356,10 +366,10 @@ TEST_CASE("data that does not fit its grant ends the peer and its receive") {
       data.offset = 1001;
       break;
     case 2:  // beyond the end: the decoder's
-      data.offset = 19'500;
+      data.offset = 99'500;
       break;
     case 3:  // another message's length
-      data.message_bytes = 30'000;
+      data.message_bytes = 110'000;
       break;
     case 4:  // another message's tag
       data.tag.slice = 2;
@@ -453,6 +463,13 @@ TEST_CASE("options that can't be are refused") {
   options.streams = 17;
   CHECK(!TcpTransport::Create(options).ok());
   options.streams = 1;
+  options.movers = 17;
+  CHECK(Contains(std::string(TcpTransport::Create(options).status().message()),
+                 "movers: 17, expected 0 to 16"));
+  options.movers = 0;
+  options.congestion = "nonesuch";
+  CHECK(Contains(std::string(TcpTransport::Create(options).status().message()), "nonesuch"));
+  options.congestion = "";
   options.listen_address = "localhost";
   CHECK(!TcpTransport::Create(options).ok());
 }

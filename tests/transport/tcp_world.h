@@ -102,4 +102,25 @@ class TcpStreamsWorld : public TcpWorld {
                                  .receive_buffer_bytes = 16 << 10})) {}
 };
 
+// The same, moved by two threads beside the owner's.
+class TcpMoversWorld : public TcpWorld {
+ public:
+  explicit TcpMoversWorld(int nodes, Engine::Options engine = {})
+      : TcpWorld(nodes, Patient({.engine = OwnStreams(std::move(engine)),
+                                 .streams = 4,
+                                 .movers = 2,
+                                 .crc = true,
+                                 .unsent_bytes_max = 4096,
+                                 .send_buffer_bytes = 16 << 10,
+                                 .receive_buffer_bytes = 16 << 10})) {}
+
+  bool moves_alone() const override { return true; }
+
+ private:
+  static Engine::Options OwnStreams(Engine::Options engine) {
+    engine.own_stream_bytes = 1;
+    return engine;
+  }
+};
+
 }  // namespace shunt::transport::testing

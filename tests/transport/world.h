@@ -28,6 +28,8 @@ class World {
   virtual bool Pump() = 0;
   // The same without waiting.
   virtual void Nudge() {}
+  // Messages move between Polls too, so one that has begun may have ended by the next.
+  virtual bool moves_alone() const { return false; }
   // The node dies, and its peers see it soon.
   virtual void Kill(int node) = 0;
 
@@ -110,7 +112,12 @@ class World {
       Completion batch[7];  // few, so that batches are used up
       while (const size_t count = at(node).Poll(absl::MakeSpan(batch))) {
         moved = true;
-        for (size_t i = 0; i < count; ++i) logs_[node].push_back(std::move(batch[i]));
+        for (size_t i = 0; i < count; ++i) {
+          if (batch[i].event == Event::kPeerLost) {
+            UNSCOPED_INFO("node " << node << ": " << batch[i].text);
+          }
+          logs_[node].push_back(std::move(batch[i]));
+        }
       }
     }
     return moved;

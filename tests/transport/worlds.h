@@ -14,7 +14,8 @@ namespace shunt::transport::testing {
 #ifdef SHUNT_TEST_UCX
 using Worlds = std::tuple<UcxWorld, UcxStreamsWorld>;
 #else
-using Worlds = std::tuple<FakeWorld, FakeStreamsWorld, FakePortsWorld, TcpWorld, TcpStreamsWorld>;
+using Worlds = std::tuple<FakeWorld, FakeStreamsWorld, FakePortsWorld, TcpWorld, TcpStreamsWorld,
+                          TcpMoversWorld>;
 #endif
 
 }  // namespace shunt::transport::testing

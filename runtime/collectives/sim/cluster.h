@@ -63,7 +63,7 @@ struct Cluster {
   uint32_t slices_max = 4096;
   uint32_t window = 4;  // slices at a time
   uint32_t piece_bytes = 256 << 10;
-  uint32_t eager_bytes = 8 << 10;
+  uint32_t eager_bytes = 64 << 10;
   int aggregators = 0;  // further nodes, for the algorithm of that name
 
   // So many operations, one after the other on each node; the later half of them is measured. A

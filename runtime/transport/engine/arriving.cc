@@ -125,7 +125,7 @@ absl::Status Engine::FinishPayload(PeerState* peer, InFrame in) {
   const TagKey key = KeyOf(h.tag);
   switch (in.kind) {
     case InFrame::Kind::kEager:
-      SlotFree(link);
+      SlotsFree(link, h.payload_bytes);
       EndRecv(in.recv, absl::StatusCode::kOk);
       break;
     case InFrame::Kind::kWaiting: {
@@ -148,7 +148,7 @@ absl::Status Engine::FinishPayload(PeerState* peer, InFrame in) {
       FinishData(link, in);
       [[fallthrough]];
     case InFrame::Kind::kDrain:
-      if (h.type == Type::kEager && !link->closed_here) SlotFree(link);
+      if (h.type == Type::kEager && !link->closed_here) SlotsFree(link, h.payload_bytes);
       if (h.type == Type::kData) {
         ++link->data_frames_came;
         CheckPeerClosed(link);
@@ -215,8 +215,10 @@ absl::Status Engine::OnEager(Link* link, const Header& h, InFrame* in) {
   if (h.payload_bytes > options_.limits.eager_bytes) {
     return Wrong(h, h.payload_bytes, " bytes, expected at most ", options_.limits.eager_bytes);
   }
-  if (link->slots_taken + link->slots_owed >= options_.limits.eager_slots) {
-    return Wrong(h, "all ", options_.limits.eager_slots, " slots are taken, expected a free one");
+  const uint32_t slots = SlotsFor(h.payload_bytes);
+  if (link->slots_taken + link->slots_owed + slots > options_.limits.eager_slots) {
+    return Wrong(h, link->slots_taken + link->slots_owed, " of ", options_.limits.eager_slots,
+                 " slots are taken, expected ", slots, " free ones");
   }
   const TagKey key = KeyOf(h.tag);
   if (link->eager.contains(key) || link->announcements.contains(key)) {
@@ -228,7 +230,7 @@ absl::Status Engine::OnEager(Link* link, const Header& h, InFrame* in) {
   if (recv != nullptr && (recv->landing || recv->received != 0 || recv->announcement_seen)) {
     return Wrong(h, "the message came twice");
   }
-  ++link->slots_taken;
+  link->slots_taken += slots;
   if (recv == nullptr) {
     TellStray(link, h);
     in->kind = InFrame::Kind::kWaiting;
@@ -332,7 +334,7 @@ absl::Status Engine::OnGrant(Link* link, const Header& h) {
   if (found != link->sends.end()) {
     const SendState& send = *sends_.Find(found->second);
     if (send.grant != 0) return Wrong(h, "the message is granted already");
-    if (send.message.signature == h.signature) {
+    if (send.message.signature == h.signature && !send.slotted) {
       UseGrant(found->second, grant);
       return absl::OkStatus();
     }
@@ -403,9 +405,9 @@ void Engine::TellStray(Link* link, const Header& h) {
       {.event = Event::kStray, .peer = link->peer->id, .tag = h.tag, .signature = h.signature});
 }
 
-void Engine::SlotFree(Link* link) {
-  --link->slots_taken;
-  OweSlot(link);
+void Engine::SlotsFree(Link* link, uint64_t message_bytes) {
+  link->slots_taken -= SlotsFor(message_bytes);
+  OweSlots(link, SlotsFor(message_bytes));
 }
 
 }  // namespace shunt::transport

@@ -139,6 +139,7 @@ void Engine::CheckPeerClosed(Link* link) {
 
 // Ends what is posted, in the order of posting.
 void Engine::EndAll(Link* link, absl::StatusCode code) {
+  if (before_giving_back_) before_giving_back_(link->peer);
   std::vector<std::tuple<uint64_t, bool, uint64_t>> all;
   all.reserve(link->sends.size() + link->recvs.size());
   for (const auto& [key, id] : link->sends) all.emplace_back(sends_.Find(id)->serial, true, id);
@@ -197,9 +198,9 @@ void Engine::PeerLost(PeerState* peer, const absl::Status& why) {
     stream.sending.clear();
     for (auto& queue : stream.queues) {
       for (SendId id : queue) {
-        // Eager messages have been told as sent; the others are among their link's sends.
+        // Short eager messages have been told as sent; the others are among their link's sends.
         const SendState* send = sends_.Find(id);
-        if (send != nullptr && send->grant == 0) sends_.Free(id);
+        if (send != nullptr && send->slotted && send->bytes <= wire::kSlotBytes) sends_.Free(id);
       }
       queue.clear();
     }

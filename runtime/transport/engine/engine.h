@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,6 +38,9 @@ class Engine {
     uint32_t links_max = 1 << 16;      // communicators of one peer
     uint32_t control_max = 1 << 17;    // frames that wait for a peer that doesn't read
     uint32_t operations_kept = 1024;   // of a communicator, to know stray headers by
+    // Granted messages of fewer bytes go with the control frames on stream 0, the others round the
+    // other streams. 0: all go round all streams, by their slice.
+    uint64_t own_stream_bytes = 0;
   };
   struct Work {
     PeerState* peer;
@@ -53,6 +57,11 @@ class Engine {
   absl::Status SendNote(PeerId peer, uint64_t communicator, absl::Span<const std::byte> note);
   size_t Take(absl::Span<Completion> out);
   bool has_completions() const { return !completions_.empty(); }
+  bool has_work() const { return !work_.empty(); }
+  // Called before buffers of the peer are given back without being asked for.
+  void set_before_giving_back(std::function<void(const PeerState*)> f) {
+    before_giving_back_ = std::move(f);
+  }
   PeerCounters counters(PeerId peer) const;
   const Limits& limits() const { return options_.limits; }
 
@@ -126,7 +135,7 @@ class Engine {
   absl::Status FinishPayload(PeerState* peer, InFrame in);
   void FinishData(Link* link, const InFrame& in);
   void TellStray(Link* link, const wire::Header& h);
-  void SlotFree(Link* link);
+  void SlotsFree(Link* link, uint64_t message_bytes);
 
   // closing.cc
   void Withdraw(Link* link);
@@ -139,14 +148,17 @@ class Engine {
   // outgoing.cc
   void Control(Link* link, wire::Type type, const wire::Header& fields, Bytes payload = nullptr);
   void ControlTo(PeerState* peer, wire::Header header, Bytes payload);
+  static uint32_t SlotsFor(uint64_t bytes);
+  int StreamFor(const SendState& send);
   void Queue(SendId id, int stream);
   void List(PeerState* peer, int stream);
   bool PullControl(PeerState* peer);
   static void Attach(Link* link, wire::Header* header);
-  void OweSlot(Link* link);
+  void OweSlots(Link* link, uint32_t slots);
   void OweNote(Link* link);
 
   Options options_;
+  std::function<void(const PeerState*)> before_giving_back_;
   uint64_t serial_ = 0;
   Pool<SendState> sends_;
   Pool<RecvState> recvs_;

@@ -25,6 +25,20 @@ void Engine::ControlTo(PeerState* peer, Header header, Bytes payload) {
 
 void Engine::Ping(PeerState* peer) { ControlTo(peer, Header{}, nullptr); }
 
+uint32_t Engine::SlotsFor(uint64_t bytes) {
+  return bytes <= wire::kSlotBytes
+             ? 1
+             : static_cast<uint32_t>((bytes + wire::kSlotBytes - 1) / wire::kSlotBytes);
+}
+
+int Engine::StreamFor(const SendState& send) {
+  PeerState* peer = send.link->peer;
+  const auto streams = static_cast<uint32_t>(peer->streams.size());
+  if (options_.own_stream_bytes == 0) return static_cast<int>(send.message.tag.slice % streams);
+  if (streams == 1 || send.bytes < options_.own_stream_bytes) return 0;
+  return 1 + static_cast<int>(peer->large_sent++ % (streams - 1));
+}
+
 void Engine::Queue(SendId id, int stream) {
   const SendState& send = *sends_.Find(id);
   PeerState* peer = send.link->peer;
@@ -103,11 +117,17 @@ bool Engine::Pull(PeerState* peer, int stream) {
       if (send->grant == 0) {
         h.type = Type::kEager;
         h.payload_bytes = static_cast<uint32_t>(send->bytes);
-        frame.owned = std::move(send->copy);
-        frame.payload = frame.owned.get();
         peer->counters.payload_bytes_sent += send->bytes;
         ++peer->counters.messages_sent;
         queue.pop_front();
+        if (send->bytes > wire::kSlotBytes) {
+          frame.payload = send->data;
+          frame.send = id;
+          out.sending.push_back(std::move(frame));
+          return true;
+        }
+        frame.owned = std::move(send->copy);
+        frame.payload = frame.owned.get();
         sends_.Free(id);
         out.sending.push_back(std::move(frame));
         if (--link->eager_queued == 0 && link->closed_here) SendClose(link);
@@ -145,10 +165,11 @@ void Engine::Sent(PeerState* peer, int stream) {
 // Slots go back with other frames. Only a peer that has used up half of them should not have to
 // wait for the next one: a frame for each would cost both sides as much as a message does. Without
 // a slot a message is announced, so nobody ever waits for the other half.
-void Engine::OweSlot(Link* link) {
-  ++link->slots_owed;
-  const bool half = link->slots_owed == (options_.limits.eager_slots + 1) / 2;
-  if (half && !link->closed_here) Control(link, Type::kCredit, {});
+void Engine::OweSlots(Link* link, uint32_t slots) {
+  const uint32_t half = (options_.limits.eager_slots + 1) / 2;
+  const bool before = link->slots_owed < half;
+  link->slots_owed += slots;
+  if (before && link->slots_owed >= half && !link->closed_here) Control(link, Type::kCredit, {});
 }
 
 // Notes are rare, and refused without a credit.

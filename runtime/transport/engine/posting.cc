@@ -128,14 +128,20 @@ void Engine::StartSend(SendId id) {
   }
   const bool small =
       send.bytes <= std::min<uint64_t>(options_.limits.eager_bytes, link->eager_bytes);
-  if (!small || link->slots == 0) {
+  if (!small || link->slots < SlotsFor(send.bytes)) {
     ++link->peer->counters.credit_stalls;
     Announce(id);
     return;
   }
-  --link->slots;
-  ++link->eager_queued;
+  link->slots -= SlotsFor(send.bytes);
+  send.slotted = true;
   ++link->peer->counters.eager_sent;
+  if (send.bytes > wire::kSlotBytes) {
+    // A copy would cost more than the caller gains by having its buffer back sooner.
+    Queue(id, 0);
+    return;
+  }
+  ++link->eager_queued;
   if (send.bytes != 0) {
     send.copy = std::make_unique_for_overwrite<std::byte[]>(send.bytes);
     std::memcpy(send.copy.get(), send.data, send.bytes);
@@ -174,7 +180,7 @@ void Engine::ServeUnannounced(Link* link) {
     SendState* send = sends_.Find(id);
     if (send != nullptr && send->waits) {
       const bool slot =
-          link->slots > 0 &&
+          link->slots >= SlotsFor(send->bytes) &&
           send->bytes <= std::min<uint64_t>(options_.limits.eager_bytes, link->eager_bytes);
       if (!slot && link->announced >= link->headers_max) return;
       send->waits = false;
@@ -199,8 +205,7 @@ void Engine::UseGrant(SendId id, const Waiting& grant) {
     EndSend(id, absl::StatusCode::kInvalidArgument);
   } else {
     send.grant = grant.grant;
-    const auto streams = static_cast<uint32_t>(link->peer->streams.size());
-    Queue(id, static_cast<int>(send.message.tag.slice % streams));
+    Queue(id, StreamFor(send));
   }
   ServeUnannounced(link);
 }
@@ -257,8 +262,8 @@ void Engine::StartRecv(RecvId id) {
     if (fits && recv.bytes != 0) {
       std::memcpy(recv.data, eager->second.payload.get(), recv.bytes);
     }
+    SlotsFree(link, eager->second.bytes);
     link->eager.erase(eager);
-    SlotFree(link);
     EndRecv(id, fits ? absl::StatusCode::kOk : absl::StatusCode::kInvalidArgument);
     return;
   }

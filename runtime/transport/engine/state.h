@@ -44,9 +44,10 @@ struct SendState {
   uint64_t token = 0;
   const std::byte* data = nullptr;
   size_t bytes = 0;
-  Bytes copy;           // eager: what `data` was
-  uint64_t grant = 0;   // the peer's name for its buffer
-  uint64_t pulled = 0;  // bytes that frames have been made of
+  Bytes copy;            // eager and short: what `data` was, for kSent has been told
+  bool slotted = false;  // eager: it has its slots
+  uint64_t grant = 0;    // the peer's name for its buffer
+  uint64_t pulled = 0;   // bytes that frames have been made of
   bool announced = false;
   bool waits = false;  // in link->unannounced
 };
@@ -90,7 +91,7 @@ struct Link {
   uint32_t notes = 0, notes_all = 0;
   uint32_t headers_max = 0;
   uint32_t announced = 0;     // announced and neither granted nor refused
-  uint32_t eager_queued = 0;  // copied, and still to be pulled
+  uint32_t eager_queued = 0;  // told as sent, and still to be pulled
   // What we have let the peer send.
   uint32_t slots_taken = 0, slots_owed = 0;
   uint32_t notes_taken = 0, notes_owed = 0;
@@ -146,6 +147,7 @@ struct PeerState {
   std::string why;  // lost
   std::vector<Stream> streams;
   std::deque<ControlFrame> control;  // on stream 0
+  uint32_t large_sent = 0;           // on streams of their own
   absl::flat_hash_map<uint64_t, std::unique_ptr<Link>> links;
   size_t parting = 0;            // links that are closed here and wait for the peer to open
   std::deque<uint64_t> gave_up;  // the last communicators that it closed before we opened them

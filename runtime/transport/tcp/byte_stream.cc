@@ -127,7 +127,8 @@ absl::Status SetSocketOptions(int fd, const TcpOptions& options) {
   SHUNT_RETURN_IF_ERROR(number(SOL_SOCKET, SO_RCVBUF, options.receive_buffer_bytes, "SO_RCVBUF"));
   if (options.congestion.empty()) return absl::OkStatus();
   return set(IPPROTO_TCP, TCP_CONGESTION, options.congestion.data(),
-             static_cast<socklen_t>(options.congestion.size()), "TCP_CONGESTION");
+             static_cast<socklen_t>(options.congestion.size()),
+             absl::StrCat("the congestion control to \"", options.congestion, "\"").c_str());
 }
 
 uint16_t LocalPort(int fd) {

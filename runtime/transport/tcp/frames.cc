@@ -24,7 +24,7 @@ constexpr size_t kCrcAt = wire::kHeaderBytes - 4;
 FrameReader::FrameReader() : staging_(std::make_unique_for_overwrite<std::byte[]>(kStagingBytes)) {}
 
 absl::Status FrameReader::Read(ByteStream* bytes, Engine* engine, PeerState* peer, int stream,
-                               uint8_t version, size_t budget, bool* came) {
+                               uint8_t version, size_t budget, bool* came, Gate* gate) {
   while (budget > 0) {
     // All whole frames in the staging buffer have been taken.
     std::memmove(staging_.get(), staging_.get() + begin_, end_ - begin_);
@@ -44,14 +44,21 @@ absl::Status FrameReader::Read(ByteStream* bytes, Engine* engine, PeerState* pee
       wanted = kStagingBytes - end_;
       parts[count++] = {staging_.get() + end_, wanted};
     }
-    auto read = bytes->Read(parts, count);
+    absl::StatusOr<size_t> read;
+    {
+      const Gate::Opened opened(gate);
+      read = bytes->Read(parts, count);
+      // Now: once the gate is shut, the buffer may be its owner's again.
+      if (read.ok()) Sum(target, std::min(*read, direct));
+    }
+    if (gate != nullptr && gate->closed()) return absl::OkStatus();
     if (!read.ok()) return read.status();
     if (*read == 0) return absl::OkStatus();
     *came = true;
     budget -= std::min(budget, *read);
     const size_t placed = std::min(*read, direct);
     if (placed > 0) {
-      absl::Status status = Land(engine, peer, stream, target, static_cast<uint32_t>(placed));
+      absl::Status status = Land(engine, peer, stream, static_cast<uint32_t>(placed));
       if (!status.ok()) return status;
     }
     end_ += *read - placed;
@@ -71,7 +78,8 @@ absl::Status FrameReader::Parse(Engine* engine, PeerState* peer, int stream, uin
         std::memcpy(target, at, here);
       }
       begin_ += here;
-      absl::Status status = Land(engine, peer, stream, at, here);
+      Sum(at, here);
+      absl::Status status = Land(engine, peer, stream, here);
       if (!status.ok()) return status;
       continue;
     }
@@ -99,21 +107,21 @@ absl::Status FrameReader::Parse(Engine* engine, PeerState* peer, int stream, uin
   return absl::OkStatus();
 }
 
-absl::Status FrameReader::Land(Engine* engine, PeerState* peer, int stream, const std::byte* at,
-                               uint32_t bytes) {
-  if (check_crc_) {
-    crc_ = wire::Crc32c(crc_, {at, bytes});
-    if (bytes == Engine::Left(peer, stream) && crc_ != crc_expected_) {
-      ++peer->counters.protocol_errors;
-      return absl::DataLossError(
-          absl::StrCat("frame: CRC32C is ", crc_, ", expected ", crc_expected_));
-    }
+void FrameReader::Sum(const std::byte* at, size_t bytes) {
+  if (check_crc_ && bytes > 0) crc_ = wire::Crc32c(crc_, {at, bytes});
+}
+
+absl::Status FrameReader::Land(Engine* engine, PeerState* peer, int stream, uint32_t bytes) {
+  if (check_crc_ && bytes == Engine::Left(peer, stream) && crc_ != crc_expected_) {
+    ++peer->counters.protocol_errors;
+    return absl::DataLossError(
+        absl::StrCat("frame: CRC32C is ", crc_, ", expected ", crc_expected_));
   }
   return engine->Landed(peer, stream, bytes);
 }
 
 absl::Status FrameWriter::Write(ByteStream* bytes, Engine* engine, PeerState* peer, int stream,
-                                uint8_t version, bool crc, bool* blocked, bool* went) {
+                                uint8_t version, bool crc, bool* blocked, bool* went, Gate* gate) {
   std::deque<OutFrame>& sending = Engine::sending(peer, stream);
   for (;;) {
     // A piece at a time, so that what matters more can overtake the rest; small ones together.
@@ -150,7 +158,12 @@ absl::Status FrameWriter::Write(ByteStream* bytes, Engine* engine, PeerState* pe
       add(headers_[i].data(), wire::kHeaderBytes);
       add(sending[i].payload, sending[i].header.payload_bytes);
     }
-    auto wrote = bytes->Write(parts, count);
+    absl::StatusOr<size_t> wrote;
+    {
+      const Gate::Opened opened(gate);
+      wrote = bytes->Write(parts, count);
+    }
+    if (gate != nullptr && gate->closed()) return absl::OkStatus();
     if (!wrote.ok()) return wrote.status();
     if (*wrote > 0) *went = true;
     written_ += *wrote;

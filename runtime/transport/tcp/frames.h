@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "runtime/transport/engine/engine.h"
 #include "runtime/transport/tcp/byte_stream.h"
+#include "runtime/transport/tcp/gate.h"
 #include "runtime/transport/wire/header.h"
 
 namespace shunt::transport {
@@ -19,14 +20,14 @@ class FrameReader {
  public:
   FrameReader();
   // Reads what is there, about `budget` bytes at most. `*came` is set if anything was. An error is
-  // the peer's fault or its end.
+  // the peer's fault or its end. `gate`: null if no other thread works on the engine.
   absl::Status Read(ByteStream* bytes, Engine* engine, PeerState* peer, int stream, uint8_t version,
-                    size_t budget, bool* came);
+                    size_t budget, bool* came, Gate* gate);
 
  private:
   absl::Status Parse(Engine* engine, PeerState* peer, int stream, uint8_t version);
-  absl::Status Land(Engine* engine, PeerState* peer, int stream, const std::byte* at,
-                    uint32_t bytes);
+  void Sum(const std::byte* at, size_t bytes);
+  absl::Status Land(Engine* engine, PeerState* peer, int stream, uint32_t bytes);
 
   std::unique_ptr<std::byte[]> staging_;
   size_t begin_ = 0, end_ = 0;
@@ -36,9 +37,10 @@ class FrameReader {
 
 class FrameWriter {
  public:
-  // Writes what the socket takes. `*blocked`: there is more, for when it is writable again.
+  // Writes what the socket takes. `*blocked`: there is more, for when it is writable again. `gate`
+  // as in Read.
   absl::Status Write(ByteStream* bytes, Engine* engine, PeerState* peer, int stream,
-                     uint8_t version, bool crc, bool* blocked, bool* went);
+                     uint8_t version, bool crc, bool* blocked, bool* went, Gate* gate);
 
  private:
   std::deque<std::array<std::byte, wire::kHeaderBytes>> headers_;  // of engine's `sending`

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/core/clock.h"
 #include "runtime/core/status.h"
+#include "runtime/transport/tcp/mover.h"
 #include "runtime/transport/tcp/state.h"
 
 namespace shunt::transport {
@@ -41,7 +42,7 @@ void TcpTransport::AcceptOne(UniqueFd fd) {
                                          options_.unauthenticated_max,
                                          " connections have not shown a token, expected less")));
   }
-  auto socket = std::make_unique<Socket>();
+  auto socket = std::make_shared<Socket>();
   socket->remote = RemoteAddress(fd.get());
   socket->since_ns = NowNs();
   const absl::Status status = SetSocketOptions(fd.get(), options_);
@@ -57,7 +58,7 @@ absl::Status TcpTransport::StartConnecting(Peer* peer) {
   peer->sockets.resize(static_cast<size_t>(options_.streams));
   for (int stream = 0; stream < options_.streams; ++stream) {
     SHUNT_ASSIGN_OR_RETURN(UniqueFd fd, TcpConnect(peer->info.address, peer->info.port, options_));
-    auto socket = std::make_unique<Socket>();
+    auto socket = std::make_shared<Socket>();
     socket->state = Socket::State::kConnecting;
     socket->peer = peer;
     socket->stream = stream;
@@ -221,7 +222,12 @@ void TcpTransport::Ready(Socket* socket) {
   for (const auto& each : peer->sockets) {
     each->state = Socket::State::kOpen;
     each->reader.emplace();
-    Watch(each.get(), EPOLLIN);
+    if (each->stream == 0 || movers_.empty()) {
+      Watch(each.get(), EPOLLIN);
+      continue;
+    }
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, each->bytes->fd(), nullptr);
+    movers_[static_cast<size_t>(each->stream - 1) % movers_.size()]->Adopt(each);
   }
   engine_.PeerUp(peer->engine, static_cast<int>(peer->sockets.size()));
 }

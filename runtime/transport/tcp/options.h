@@ -20,8 +20,12 @@ struct TcpOptions {
   std::string listen_address = "127.0.0.1";
   uint16_t listen_port = 0;
 
-  Engine::Options engine;
-  int streams = 1;   // sockets to a peer; the side that connects decides
+  // A grant costs a frame each way, as much as copying some tens of kilobytes.
+  Engine::Options engine = {.limits = {.eager_bytes = 64 << 10, .eager_slots = 32}};
+  int streams = 1;            // sockets to a peer; the side that connects decides
+  int movers = 0;             // threads for streams 1 and up; 0: the owner moves everything
+  int64_t mover_spin_ns = 0;  // a mover stays awake for so long after it has moved something
+  std::function<void()> on_mover_start = {};  // on each mover's thread
   bool crc = false;  // a CRC32C in every frame sent; one received is always checked
   wire::Versions versions = wire::kVersions;
 
@@ -37,11 +41,16 @@ struct TcpOptions {
   int unsent_bytes_max = 128 << 10;
   int send_buffer_bytes = 0;     // SO_SNDBUF; 0: the kernel's own tuning
   int receive_buffer_bytes = 0;  // SO_RCVBUF
-  std::string congestion = {};   // TCP_CONGESTION; empty: the system's
+  std::string congestion = {};   // TCP_CONGESTION, "cubic"; empty: the system's
 
   // Called, within Poll, for each connection that was turned away. Holds no secrets.
   std::function<void(const absl::Status&)> on_refused = {};
 };
+
+// `movers` threads with a stream each for messages that are large enough to be worth a hand-over.
+void UseMovers(TcpOptions* options, int movers);
+// Fewer CPUs have more to do than to wait for one another.
+inline int DefaultMovers(int cpus) { return cpus >= 8 ? 2 : 0; }
 
 // What the control plane has agreed with another node. Of two nodes, the one with the smaller name
 // connects and the other listens: two connections can't cross.

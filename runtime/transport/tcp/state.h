@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,7 +23,6 @@ struct TcpTransport::Socket {
     kUnknown,   // has come before AddPeer of its name
     kReady,     // authenticated; the peer's other streams are not yet
     kOpen,
-    kClosed,
   };
   State state = State::kAccepted;
   std::unique_ptr<ByteStream> bytes;
@@ -32,6 +32,10 @@ struct TcpTransport::Socket {
   std::optional<uint32_t> watched;  // events; none: not in epoll yet
   int64_t since_ns = 0;
   bool blocked = false;
+  bool closed = false;
+  Mover* mover = nullptr;  // none: the owner moves it
+  std::mutex busy;         // held in system calls (Gate)
+  absl::Status failed;     // what its mover has found, for the owner
   std::array<std::byte, wire::kHelloBytes> hello_bytes{};
   size_t hello_got = 0;
   std::optional<wire::Hello> hello;
@@ -42,7 +46,7 @@ struct TcpTransport::Socket {
 struct TcpTransport::Peer {
   TcpPeer info;
   PeerState* engine = nullptr;
-  std::vector<std::unique_ptr<Socket>> sockets;  // by stream; null until it is ready, if it comes
+  std::vector<std::shared_ptr<Socket>> sockets;  // by stream; null until it is ready, if it comes
   int ready = 0;
   uint8_t version = 0;  // 0: not agreed yet
   int64_t added_ns = 0;

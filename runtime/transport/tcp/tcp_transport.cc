@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/core/clock.h"
 #include "runtime/core/status.h"
+#include "runtime/transport/tcp/mover.h"
 #include "runtime/transport/tcp/state.h"
 
 namespace shunt::transport {
@@ -19,6 +20,10 @@ namespace {
 constexpr int kEventsMax = 64;
 // Read from one socket before the next has its turn.
 constexpr size_t kReadBudget = 2 << 20;
+// A hand-over to a mover and back costs some microseconds, as much as moving so many bytes.
+constexpr uint64_t kOwnStreamBytes = 64 << 10;
+// Longer than a piece is on its way.
+constexpr int64_t kMoverSpinNs = 50'000;
 
 }  // namespace
 
@@ -30,7 +35,15 @@ absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(const TcpOpti
 
 TcpTransport::TcpTransport(const TcpOptions& options)
     : options_(options), engine_(options.engine) {}
-TcpTransport::~TcpTransport() = default;
+TcpTransport::~TcpTransport() { movers_.clear(); }
+
+void UseMovers(TcpOptions* options, int movers) {
+  options->movers = movers;
+  options->streams = 1 + movers;
+  if (movers == 0) return;
+  options->mover_spin_ns = kMoverSpinNs;
+  options->engine.own_stream_bytes = kOwnStreamBytes;
+}
 
 absl::Status TcpTransport::CheckOptions() const {
   SHUNT_RETURN_IF_ERROR(wire::CheckName("cluster name", options_.cluster));
@@ -53,6 +66,10 @@ absl::Status TcpTransport::CheckOptions() const {
         absl::StrCat("slots and headers waiting: ", limits.eager_slots, " and ",
                      limits.headers_waiting_max, ", expected at most ", UINT16_MAX));
   }
+  if (options_.movers < 0 || options_.movers > wire::kStreamsMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("movers: ", options_.movers, ", expected 0 to ", wire::kStreamsMax));
+  }
   if (options_.unauthenticated_max < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "unauthenticated connections: ", options_.unauthenticated_max, ", expected 1 or more"));
@@ -67,16 +84,31 @@ absl::Status TcpTransport::Start() {
   timer_ = UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
   if (!timer_.valid()) return ErrnoStatus(errno, "making a timer");
   SHUNT_ASSIGN_OR_RETURN(listener_, TcpListen(options_.listen_address, options_.listen_port));
+  // Names the congestion control that does not exist now, and not with each connection.
+  SHUNT_RETURN_IF_ERROR(SetSocketOptions(listener_.get(), options_));
   port_ = LocalPort(listener_.get());
   // Events name a socket; these two are named by our own members.
   epoll_event event{.events = EPOLLIN, .data = {.ptr = &listener_}};
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), &event);
   event.data.ptr = &timer_;
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, timer_.get(), &event);
+  if (options_.movers == 0) return absl::OkStatus();
+  SHUNT_ASSIGN_OR_RETURN(told_fd_, MakeEventFd());
+  event.data.ptr = &told_fd_;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, told_fd_.get(), &event);
+  engine_.set_before_giving_back([this](const PeerState* peer) {
+    if (const auto found = peers_.find(peer->id); found != peers_.end())
+      AwaitSystemCalls(*found->second);
+  });
+  for (int i = 0; i < options_.movers; ++i) {
+    SHUNT_ASSIGN_OR_RETURN(std::unique_ptr<Mover> mover, Mover::Start(this));
+    movers_.push_back(std::move(mover));
+  }
   return absl::OkStatus();
 }
 
 absl::Status TcpTransport::AddPeer(const TcpPeer& info) {
+  const std::lock_guard lock(mutex_);
   SHUNT_RETURN_IF_ERROR(wire::CheckName("peer name", info.name));
   if (info.name == options_.name) {
     return absl::InvalidArgumentError(
@@ -117,7 +149,14 @@ absl::Status TcpTransport::AddPeer(const TcpPeer& info) {
   return absl::OkStatus();
 }
 
+void TcpTransport::Close(uint64_t communicator) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, peer] : peers_) AwaitSystemCalls(*peer);
+  engine_.Close(communicator);
+}
+
 void TcpTransport::RemovePeer(PeerId id) {
+  const std::lock_guard lock(mutex_);
   const auto found = peers_.find(id);
   if (found == peers_.end()) return;
   Lose(found->second.get(), absl::CancelledError("removed by its owner"));
@@ -126,11 +165,13 @@ void TcpTransport::RemovePeer(PeerId id) {
 }
 
 size_t TcpTransport::Poll(absl::Span<Completion> out) {
+  const std::lock_guard lock(mutex_);
   const int64_t before_ns = std::exchange(now_ns_, NowNs());
   if (now_ns_ - before_ns > options_.heartbeat_ns) {
     // It was the owner who was away, longer than between two ticks: no peer's silence.
     for (const auto& [id, peer] : peers_) peer->came_ns += now_ns_ - before_ns;
   }
+  LoseFailed();
   WriteAll();
   bool tick = false;
   // Who comes back from what the last look has found is asked again by the descriptor.
@@ -143,6 +184,10 @@ size_t TcpTransport::Poll(absl::Span<Completion> out) {
         tick = true;
       } else if (what == &listener_) {
         Accept();
+      } else if (what == &told_fd_) {
+        DrainEventFd(told_fd_.get());
+        told_ = false;
+        LoseFailed();
       } else {
         OnEvents(static_cast<Socket*>(what), events[i].events);
       }
@@ -158,10 +203,10 @@ size_t TcpTransport::Poll(absl::Span<Completion> out) {
 }
 
 void TcpTransport::OnEvents(Socket* socket, uint32_t events) {
-  if (socket->state == Socket::State::kClosed) return;  // earlier in this batch
+  if (socket->closed || socket->mover != nullptr) return;  // since earlier in this batch
   if (socket->state != Socket::State::kOpen) return Handshake(socket, events);
   if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0) ReadFrom(socket);
-  if (socket->state == Socket::State::kOpen && (events & EPOLLOUT) != 0) {
+  if (!socket->closed && (events & EPOLLOUT) != 0) {
     socket->blocked = false;
     WriteTo(socket);
   }
@@ -170,9 +215,10 @@ void TcpTransport::OnEvents(Socket* socket, uint32_t events) {
 void TcpTransport::ReadFrom(Socket* socket) {
   Peer* peer = socket->peer;
   bool came = false;
+  Gate gate(&mutex_, &socket->busy, &socket->closed);
   const absl::Status status =
       socket->reader->Read(socket->bytes.get(), &engine_, peer->engine, socket->stream,
-                           peer->version, kReadBudget, &came);
+                           peer->version, kReadBudget, &came, movers_.empty() ? nullptr : &gate);
   if (came) peer->came_ns = now_ns_;
   if (!status.ok()) Lose(peer, status);
 }
@@ -181,9 +227,10 @@ void TcpTransport::WriteTo(Socket* socket) {
   Peer* peer = socket->peer;
   if (socket->blocked) return;
   bool went = false;
-  const absl::Status status =
-      socket->writer.Write(socket->bytes.get(), &engine_, peer->engine, socket->stream,
-                           peer->version, options_.crc, &socket->blocked, &went);
+  Gate gate(&mutex_, &socket->busy, &socket->closed);
+  const absl::Status status = socket->writer.Write(
+      socket->bytes.get(), &engine_, peer->engine, socket->stream, peer->version, options_.crc,
+      &socket->blocked, &went, movers_.empty() ? nullptr : &gate);
   if (went) peer->sent_ns = now_ns_;
   if (!status.ok()) return Lose(peer, status);
   Watch(socket, socket->blocked ? EPOLLIN | EPOLLOUT : EPOLLIN);
@@ -194,8 +241,37 @@ void TcpTransport::WriteAll() {
   while (engine_.NextWork(&work)) {
     const auto found = peers_.find(work.peer->id);
     if (found == peers_.end() || found->second->lost || !found->second->up) continue;
-    WriteTo(found->second->sockets[work.stream].get());
+    Socket* const socket = found->second->sockets[work.stream].get();
+    if (socket->mover != nullptr) {
+      socket->mover->Write(socket);
+    } else {
+      WriteTo(socket);
+    }
   }
+}
+
+void TcpTransport::AwaitSystemCalls(const Peer& peer) {
+  for (const auto& socket : peer.sockets) {
+    if (socket != nullptr) const std::lock_guard busy(socket->busy);
+  }
+}
+
+void TcpTransport::LoseFailed() {
+  for (const PeerId id : std::exchange(failed_, {})) {
+    const auto found = peers_.find(id);
+    if (found == peers_.end()) continue;
+    const auto& sockets = found->second->sockets;
+    const auto first = std::find_if(sockets.begin(), sockets.end(), [](const auto& socket) {
+      return socket != nullptr && !socket->failed.ok();
+    });
+    if (first != sockets.end()) Lose(found->second.get(), absl::Status((*first)->failed));
+  }
+}
+
+void TcpTransport::TellOwner() {
+  if (told_ || (!engine_.has_completions() && !engine_.has_work() && failed_.empty())) return;
+  told_ = true;
+  SignalEventFd(told_fd_.get());
 }
 
 void TcpTransport::Watch(Socket* socket, uint32_t events) {
@@ -223,8 +299,10 @@ void TcpTransport::Lose(Peer* peer, const absl::Status& why) {
 }
 
 void TcpTransport::CloseSocket(Socket* socket) {
-  socket->state = Socket::State::kClosed;
+  { const std::lock_guard busy(socket->busy); }
+  socket->closed = true;
   socket->bytes.reset();  // closing takes it out of epoll
+  if (socket->mover != nullptr) socket->mover->Forget();
 }
 
 void TcpTransport::ArmTimer() {

@@ -6,13 +6,14 @@
 //   checks the same         ◄──────────────── answers with its own hello
 //   kPeerUp when all streams have done so     kPeerUp
 //
-// One thread owns it. Connecting again after kPeerLost is the owner's: RemovePeer, then AddPeer
-// with another id and other tokens.
+// One thread owns it, and is helped by movers (mover.h). Connecting again after kPeerLost is the
+// owner's: RemovePeer, then AddPeer with another id and other tokens.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -39,22 +40,29 @@ class TcpTransport : public PeerTransport {
   void RemovePeer(PeerId id) override;
 
   absl::Status Open(uint64_t communicator, absl::Span<const PeerId> peers) override {
+    const std::lock_guard lock(mutex_);
     return engine_.Open(communicator, peers);
   }
-  void Close(uint64_t communicator) override { engine_.Close(communicator); }
+  void Close(uint64_t communicator) override;
   void PostSend(const Message& message, absl::Span<const std::byte> data, uint64_t token) override {
+    const std::lock_guard lock(mutex_);
     engine_.PostSend(message, data, token);
   }
   void PostRecv(const Message& message, absl::Span<std::byte> buffer, uint64_t token) override {
+    const std::lock_guard lock(mutex_);
     engine_.PostRecv(message, buffer, token);
   }
   absl::Status SendNote(PeerId peer, uint64_t communicator,
                         absl::Span<const std::byte> note) override {
+    const std::lock_guard lock(mutex_);
     return engine_.SendNote(peer, communicator, note);
   }
   size_t Poll(absl::Span<Completion> out) override;
   int fd() const override { return epoll_.get(); }
-  PeerCounters counters(PeerId peer) const override { return engine_.counters(peer); }
+  PeerCounters counters(PeerId peer) const override {
+    const std::lock_guard lock(mutex_);
+    return engine_.counters(peer);
+  }
   const Limits& limits() const override { return engine_.limits(); }
 
   // Sockets that have not shown a token yet.
@@ -63,6 +71,7 @@ class TcpTransport : public PeerTransport {
  private:
   struct Socket;
   struct Peer;
+  class Mover;
 
   explicit TcpTransport(const TcpOptions& options);
   absl::Status Start();
@@ -89,12 +98,18 @@ class TcpTransport : public PeerTransport {
   void Watch(Socket* socket, uint32_t events);
   void Lose(Peer* peer, const absl::Status& why);
   void CloseSocket(Socket* socket);
+  // Until the kernel is done with all buffers that other threads have named to it.
+  static void AwaitSystemCalls(const Peer& peer);
+  void LoseFailed();
+  // What movers have for the owner; on a mover's thread.
+  void TellOwner();
   void Tick();
   void ArmTimer();
 
   TcpOptions options_;
+  mutable std::mutex mutex_;  // everything below; options_ does not change while movers run
   Engine engine_;
-  UniqueFd epoll_, listener_, timer_;
+  UniqueFd epoll_, listener_, timer_, told_fd_;
   uint16_t port_ = 0;
   int64_t now_ns_ = 0;   // of this Poll
   bool looked_ = false;  // all that was readable has been read, and the owner has not waited since
@@ -102,8 +117,11 @@ class TcpTransport : public PeerTransport {
   bool listener_paused_ = false;
   absl::flat_hash_map<PeerId, std::unique_ptr<Peer>> peers_;
   absl::flat_hash_map<std::string, PeerId> by_name_;  // peers that are not lost
-  std::vector<std::unique_ptr<Socket>> strangers_;    // accepted, oldest first
-  std::vector<std::unique_ptr<Socket>> closed_;       // until the end of this Poll
+  std::vector<std::shared_ptr<Socket>> strangers_;    // accepted, oldest first
+  std::vector<std::shared_ptr<Socket>> closed_;       // until the end of this Poll
+  bool told_ = false;                                 // told_fd_ is readable
+  std::vector<PeerId> failed_;                        // of sockets that failed under a mover
+  std::vector<std::unique_ptr<Mover>> movers_;
 };
 
 }  // namespace shunt::transport

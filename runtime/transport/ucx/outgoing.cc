@@ -40,7 +40,7 @@ void UcxTransport::PostFrame(Peer* peer, int stream) {
   if (frame.owned != nullptr) {
     post->owned = std::move(frame.owned);
     payload = post->owned.get();
-  } else if (fetch) {
+  } else if (fetch && bytes <= options_.engine.piece_bytes) {  // what a slot holds
     if (lane->staging == nullptr) MakeStaging(lane);
     post->slot = lane->free_slots.back();
     lane->free_slots.pop_back();

@@ -71,6 +71,7 @@ UcxTransport::UcxTransport(const UcxOptions& options)
 absl::Status UcxTransport::Start() {
   TcpOptions bootstrap = options_.bootstrap;
   bootstrap.streams = 1;
+  bootstrap.movers = 0;
   bootstrap.engine = {};  // a meeting needs little: one communicator, one note
   bootstrap.engine.limits = {.eager_bytes = 0,
                              .eager_slots = 0,

@@ -18,7 +18,7 @@
 //   `message
 //                            bytes` an eager message may have, `offset` headers that may wait
 //   close          both      nothing of it follows; `offset` data frames have been sent in all
-//   eager          sender    a whole message, into a slot
+//   eager          sender    a whole message, into as many slots as it needs, at least one
 //   announce       sender    a message that waits for a grant
 //   grant          receiver  a buffer of `message bytes` for the message
 //   data           sender    bytes [offset, offset + payload) of a granted message, in order
@@ -43,6 +43,8 @@ namespace shunt::transport::wire {
 
 inline constexpr size_t kHeaderBytes = 80;
 inline constexpr uint16_t kMagic = 0x4853;
+// What a slot holds: a longer eager message takes several.
+inline constexpr uint32_t kSlotBytes = 8 << 10;
 // The most bytes that may follow one header. Senders cut at less.
 inline constexpr uint32_t kPayloadBytesMax = 1 << 20;
 
