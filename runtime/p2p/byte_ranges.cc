@@ -12,6 +12,10 @@ constexpr size_t kDigits = size_t{1} << kDigitBits;
 // Below it std::sort is as fast, and asks for no second array.
 constexpr size_t kRadixMin = 256;
 
+// Zeroing so many bits costs less than sorting one range, as does setting so many.
+constexpr uint64_t kBitsPerRange = 512;
+constexpr uint64_t kSetBitsPerRange = 32;
+
 }  // namespace
 
 void SortByBegin(std::vector<ByteRange>* ranges) {
@@ -42,18 +46,44 @@ int64_t FindOverlap(const std::vector<ByteRange>& sorted) {
   return -1;
 }
 
-bool FindOverlap(const std::vector<ByteRange>& any, const std::vector<ByteRange>& apart,
-                 uint64_t* common_begin) {
+std::optional<uint64_t> FindOverlap(const std::vector<ByteRange>& any,
+                                    const std::vector<ByteRange>& apart) {
   size_t k = 0;
   for (const ByteRange& range : any) {
     while (k < apart.size() && apart[k].end <= range.begin) ++k;
-    if (k == apart.size()) return false;
-    if (apart[k].begin < range.end) {
-      *common_begin = std::max(apart[k].begin, range.begin);
-      return true;
-    }
+    if (k == apart.size()) return std::nullopt;
+    if (apart[k].begin < range.end) return std::max(apart[k].begin, range.begin);
   }
-  return false;
+  return std::nullopt;
+}
+
+std::optional<RangeBits> RangeBits::For(const RangeSummary& ranges) {
+  RangeBits bits;
+  bits.unit_shift_ = __builtin_ctzll(ranges.bounds);
+  const uint64_t units = (ranges.high - ranges.low) >> bits.unit_shift_;
+  if (units / kBitsPerRange > ranges.count ||
+      (ranges.bytes >> bits.unit_shift_) / kSetBitsPerRange > ranges.count) {
+    return std::nullopt;
+  }
+  bits.low_ = ranges.low >> bits.unit_shift_;
+  bits.words_.resize(units / 64 + 1);
+  return bits;
+}
+
+bool RangeBits::Add(const ByteRange& range) {
+  uint64_t at = (range.begin >> unit_shift_) - low_;
+  const uint64_t end = (range.end >> unit_shift_) - low_;
+  uint64_t seen = 0;
+  while (at < end) {
+    const uint64_t in_word = std::min(end - at, 64 - at % 64);
+    const uint64_t mask = (in_word == 64 ? ~uint64_t{0} : (uint64_t{1} << in_word) - 1)
+                          << (at % 64);
+    uint64_t& word = words_[at / 64];
+    seen |= word & mask;
+    word |= mask;
+    at += in_word;
+  }
+  return seen == 0;
 }
 
 }  // namespace shunt::p2p

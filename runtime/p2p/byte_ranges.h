@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace shunt::p2p {
@@ -19,9 +20,44 @@ void SortByBegin(std::vector<ByteRange>* ranges);
 // The first two that overlap, as indices i and i + 1 into the sorted ranges; -1 if none do.
 int64_t FindOverlap(const std::vector<ByteRange>& sorted);
 
-// A pair of overlapping ranges, or false. Both sorted; those of `apart` don't overlap one another,
-// those of `any` may. O(n + m).
-bool FindOverlap(const std::vector<ByteRange>& any, const std::vector<ByteRange>& apart,
-                 uint64_t* common_begin);
+// The first byte that is in a range of both, or nothing. Both sorted; those of `apart` don't overlap
+// one another, those of `any` may. O(n + m).
+std::optional<uint64_t> FindOverlap(const std::vector<ByteRange>& any,
+                                    const std::vector<ByteRange>& apart);
+
+// What ranges have in common.
+struct RangeSummary {
+  uint64_t count = 0;
+  uint64_t bytes = 0;  // of each counted for itself
+  uint64_t low = UINT64_MAX;
+  uint64_t high = 0;
+  uint64_t bounds = 0;  // all begins and ends, or-ed
+
+  void Add(const ByteRange& range) {
+    ++count;
+    bytes += range.end - range.begin;
+    low = range.begin < low ? range.begin : low;
+    high = range.end > high ? range.end : high;
+    bounds |= range.begin | range.end;
+  }
+};
+
+// Ranges as bits, one for each unit of 2^k bytes of which all begins and ends are multiples: blocks
+// of a cache lie so, and nothing needs sorting.
+class RangeBits {
+ public:
+  // For the ranges of the summary, none of them empty; nothing if the bits would be many more than
+  // the ranges.
+  static std::optional<RangeBits> For(const RangeSummary& ranges);
+  // False if part of it is there already.
+  bool Add(const ByteRange& range);
+
+ private:
+  RangeBits() = default;
+
+  int unit_shift_ = 0;
+  uint64_t low_ = 0;  // units
+  std::vector<uint64_t> words_;
+};
 
 }  // namespace shunt::p2p

@@ -7,74 +7,97 @@ namespace shunt::p2p {
 Cursor::Cursor(const Selection& selection, uint64_t begin, uint64_t bytes)
     : selection_(&selection), left_(bytes) {
   if (left_ > 0) Seek(begin);
-  next_ = Fetch();
+  // Of no region, so that nothing is joined to it.
+  next_ = {UINT32_MAX, 0, 0};
+  Load();
   Load();
 }
 
 void Cursor::Seek(uint64_t begin) {
-  const Selection& s = *selection_;
-  const auto after = [&](const auto& parts) {
-    const auto at = std::upper_bound(
-        parts.begin(), parts.end(), begin,
-        [](uint64_t offset, const auto& part) { return offset < part.payload_begin; });
-    return static_cast<uint64_t>(at - parts.begin()) - 1;
-  };
-  switch (s.form()) {
-    case Selection::Form::kRaw:
-      index_ = after(s.raw_pieces());
-      skip_ = begin - s.raw_pieces()[index_].payload_begin;
-      return;
-    case Selection::Form::kRuns: {
-      index_ = after(s.segments());
-      const Selection::Segment& segment = s.segments()[index_];
-      const uint64_t length = s.list()->geometry(segment.set).length();
-      piece_ = (begin - segment.payload_begin) / length;
-      skip_ = (begin - segment.payload_begin) % length;
-      return;
-    }
+  switch (selection_->form()) {
+    case Selection::Form::kRuns:
+      return SeekRuns(begin);
     case Selection::Form::kIds:
-      break;
+      return SeekIds(begin);
+    case Selection::Form::kRaw:
+      return SeekRaw(begin);
   }
-  const uint64_t length = s.list()->piece_bytes();
+}
+
+void Cursor::SeekRuns(uint64_t begin) {
+  const std::vector<Selection::Segment>& segments = selection_->segments();
+  const auto after = std::upper_bound(
+      segments.begin(), segments.end(), begin,
+      [](uint64_t offset, const Selection::Segment& s) { return offset < s.payload_begin; });
+  index_ = after - segments.begin() - 1;
+  const Selection::Segment& segment = segments[index_];
+  const uint64_t length = selection_->list()->geometry(segment.set).length();
+  piece_ = (begin - segment.payload_begin) / length;
+  skip_ = (begin - segment.payload_begin) % length;
+}
+
+// The last mark that is not behind `begin`, as the number of its id or piece; takes what lies
+// before it off `begin`.
+uint64_t Cursor::TakeMark(uint64_t* begin) const {
+  const std::vector<uint64_t>& marks = selection_->marks();
+  const auto after = std::upper_bound(marks.begin(), marks.end(), *begin);
+  *begin -= *(after - 1);
+  return (after - marks.begin() - 1) * Selection::kMarkEvery;
+}
+
+void Cursor::SeekRaw(uint64_t begin) {
+  const Selection& s = *selection_;
+  if (s.raw_bytes() != 0) {
+    index_ = begin / s.raw_bytes();
+    skip_ = begin % s.raw_bytes();
+    return;
+  }
+  index_ = TakeMark(&begin);
+  for (; s.raw_piece(index_).bytes <= begin; ++index_) begin -= s.raw_piece(index_).bytes;
+  skip_ = begin;
+}
+
+void Cursor::SeekIds(uint64_t begin) {
+  const Selection& s = *selection_;
+  const PreparedList& list = *s.list();
   uint64_t number;  // of the id, repeats counted
-  if (length != 0) {
+  if (const uint64_t length = list.piece_bytes(); length != 0) {
     number = begin / (s.shape().unit * length);
     piece_ = begin / length % s.shape().unit;
     skip_ = begin % length;
   } else {
-    const std::vector<uint64_t>& marks = s.marks();
-    const auto mark = std::upper_bound(marks.begin(), marks.end(), begin) - marks.begin() - 1;
-    number = mark * Selection::kMarkIds;
-    uint64_t rest = begin - marks[mark];
+    number = TakeMark(&begin);
     const auto id_of = [&] {
       return s.id(number % s.ids()) + number / s.ids() * s.shape().repeat_step;
     };
-    for (uint64_t bytes; (bytes = s.UnitBytes(id_of())) <= rest; ++number) rest -= bytes;
-    const PreparedList& list = *s.list();
-    uint64_t piece = id_of() * s.shape().unit;
+    for (uint64_t bytes; (bytes = s.UnitBytes(id_of())) <= begin; ++number) begin -= bytes;
+    const uint64_t first = id_of() * s.shape().unit;
+    uint64_t piece = first;
     for (size_t set = list.SetOf(piece);; ++set) {
+      const uint64_t length = list.geometry(set).length();
       const uint64_t in_set = list.first_piece(set + 1) - piece;
-      const uint64_t whole = std::min(in_set, rest / list.geometry(set).length());
-      rest -= whole * list.geometry(set).length();
+      const uint64_t whole = std::min(in_set, begin / length);
+      begin -= whole * length;
       piece += whole;
       if (whole < in_set) break;
     }
-    piece_ = piece - id_of() * s.shape().unit;
-    skip_ = rest;
+    piece_ = piece - first;
+    skip_ = begin;
   }
   index_ = number % s.ids();
   repeat_add_ = number / s.ids() * s.shape().repeat_step;
 }
 
 // The next extent as one list entry gives it; empty at the end.
-Extent Cursor::Fetch() {
+template <Selection::Form kForm>
+inline Extent Cursor::Fetch() {
   if (left_ == 0) return {};
   const Selection& s = *selection_;
   Extent extent;
-  if (s.form() == Selection::Form::kRaw) {
-    const Selection::RawPiece& piece = s.raw_pieces()[index_++];
+  if constexpr (kForm == Selection::Form::kRaw) {
+    const Selection::RawPiece piece = s.raw_piece(index_++);
     extent = {piece.region, piece.offset, piece.bytes};
-  } else if (s.form() == Selection::Form::kRuns) {
+  } else if constexpr (kForm == Selection::Form::kRuns) {
     const Selection::Segment& segment = s.segments()[index_];
     const Geometry& geometry = s.list()->geometry(segment.set);
     uint64_t count;
@@ -111,14 +134,34 @@ Extent Cursor::Fetch() {
   return extent;
 }
 
+template <Selection::Form kForm>
+void Cursor::LoadAs() {
+  // Field by field: an Extent that was just written so can't be read in one wide load without
+  // waiting for its stores, which is most of what a piece costs here.
+  const uint32_t region = next_.region;
+  const uint64_t offset = next_.offset;
+  uint64_t bytes = next_.bytes;
+  Extent next = Fetch<kForm>();
+  while (next.bytes != 0 && next.region == region && next.offset == offset + bytes) {
+    bytes += next.bytes;
+    next = Fetch<kForm>();
+  }
+  extent_.region = region;
+  extent_.offset = offset;
+  extent_.bytes = bytes;
+  next_.region = next.region;
+  next_.offset = next.offset;
+  next_.bytes = next.bytes;
+}
+
 void Cursor::Load() {
-  extent_ = next_;
-  if (extent_.bytes == 0) return;
-  next_ = Fetch();
-  while (next_.bytes != 0 && next_.region == extent_.region &&
-         next_.offset == extent_.offset + extent_.bytes) {
-    extent_.bytes += next_.bytes;
-    next_ = Fetch();
+  switch (selection_->form()) {
+    case Selection::Form::kRuns:
+      return LoadAs<Selection::Form::kRuns>();
+    case Selection::Form::kIds:
+      return LoadAs<Selection::Form::kIds>();
+    case Selection::Form::kRaw:
+      return LoadAs<Selection::Form::kRaw>();
   }
 }
 

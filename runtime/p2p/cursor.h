@@ -22,7 +22,7 @@ class Cursor {
   Cursor(const Selection& selection, uint64_t begin, uint64_t bytes);
 
   // Where the next payload bytes lie; neighbours that are contiguous are one extent. Its `bytes`
-  // are 0 at the end only.
+  // are 0 at the end only. Take its fields one by one, not a copy: see cursor.cc.
   const Extent& extent() const { return extent_; }
   // Moves on by `bytes`, at most extent().bytes.
   void Advance(uint64_t bytes) {
@@ -33,7 +33,14 @@ class Cursor {
 
  private:
   void Seek(uint64_t begin);
+  void SeekRuns(uint64_t begin);
+  void SeekIds(uint64_t begin);
+  void SeekRaw(uint64_t begin);
+  uint64_t TakeMark(uint64_t* begin) const;
   void Load();
+  template <Selection::Form kForm>
+  void LoadAs();
+  template <Selection::Form kForm>
   Extent Fetch();
 
   const Selection* selection_;

@@ -19,10 +19,11 @@ void CopyExtents(const Selection& selection, uint64_t begin, uint64_t bytes, Sto
   size_t count = 0;
   uint64_t at = 0;
   for (Cursor cursor(selection, begin, bytes); cursor.extent().bytes != 0;) {
-    const Extent extent = cursor.extent();
+    const Extent& extent = cursor.extent();
     runs[count++] = make_run(extent, at);
-    at += extent.bytes;
-    cursor.Advance(extent.bytes);
+    const uint64_t copied = extent.bytes;
+    at += copied;
+    cursor.Advance(copied);
     if (count == kBatch) {
       CopyRuns(absl::MakeConstSpan(runs.data(), count), policy);
       count = 0;

@@ -1,6 +1,7 @@
 #include "runtime/p2p/overlap.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -60,25 +61,61 @@ class AddressSpace {
   uint64_t end_ = 0;
 };
 
-absl::StatusOr<std::vector<ByteRange>> SortedRanges(const Selection& selection,
-                                                    const AddressSpace& space) {
+// Calls body(span of ByteRange) with all pieces of a selection in turn, neighbours joined, until it
+// returns false. Some at a time: what a body then does with each is a loop of its own.
+template <typename Body>
+void ForEachBatch(const Selection& selection, const AddressSpace& space, const Body& body) {
   std::vector<uint64_t> begins;
   for (const RegionExtent& region : selection.regions()) begins.push_back(space.BeginOf(region.id));
-  std::vector<ByteRange> ranges;
-  ranges.reserve(std::max(selection.raw_pieces().size(), selection.ids()));
-  for (Cursor cursor(selection, 0, selection.payload_bytes()); cursor.extent().bytes != 0;) {
-    const Extent extent = cursor.extent();
-    if (ranges.size() == kExtentsMax) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("whether the pieces overlap can't be told without comparing more than ",
-                       kExtentsMax, " of them one with another"));
+  std::array<ByteRange, 256> batch;
+  Cursor cursor(selection, 0, selection.payload_bytes());
+  while (cursor.extent().bytes != 0) {
+    size_t count = 0;
+    for (; count < batch.size() && cursor.extent().bytes != 0; ++count) {
+      const Extent& extent = cursor.extent();
+      const uint64_t begin = begins[extent.region] + extent.offset;
+      batch[count] = {begin, begin + extent.bytes};
+      cursor.Advance(extent.bytes);
     }
-    const uint64_t begin = begins[extent.region] + extent.offset;
-    ranges.push_back({begin, begin + extent.bytes});
-    cursor.Advance(extent.bytes);
+    if (!body(absl::MakeConstSpan(batch.data(), count))) return;
   }
-  SortByBegin(&ranges);
-  return ranges;
+}
+
+absl::Status Summarise(const Selection& selection, const AddressSpace& space,
+                       RangeSummary* summary) {
+  size_t count = 0;
+  ForEachBatch(selection, space, [&](absl::Span<const ByteRange> ranges) {
+    for (const ByteRange& range : ranges) summary->Add(range);
+    count += ranges.size();
+    return count <= kExtentsMax;
+  });
+  if (count <= kExtentsMax) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("whether the pieces overlap can't be told without comparing more than ",
+                   kExtentsMax, " of them one with another"));
+}
+
+// Adds them all; the begin of the first that was there already, in part or wholly.
+std::optional<uint64_t> AddAll(const Selection& selection, const AddressSpace& space,
+                               RangeBits* bits) {
+  std::optional<uint64_t> twice;
+  ForEachBatch(selection, space, [&](absl::Span<const ByteRange> ranges) {
+    for (const ByteRange& range : ranges) {
+      if (!bits->Add(range) && !twice.has_value()) twice = range.begin;
+    }
+    return true;
+  });
+  return twice;
+}
+
+std::vector<ByteRange> SortedRanges(const Selection& selection, const AddressSpace& space) {
+  std::vector<ByteRange> all;
+  ForEachBatch(selection, space, [&](absl::Span<const ByteRange> ranges) {
+    all.insert(all.end(), ranges.begin(), ranges.end());
+    return true;
+  });
+  SortByBegin(&all);
+  return all;
 }
 
 // Segments of each set beside one another, by their first piece.
@@ -253,11 +290,19 @@ absl::Status CheckWrittenOnce(const Selection& destination) {
   }
   AddressSpace space;
   SHUNT_RETURN_IF_ERROR(space.Add(destination.regions()));
-  SHUNT_ASSIGN_OR_RETURN(const std::vector<ByteRange> ranges, SortedRanges(destination, space));
-  const int64_t at = FindOverlap(ranges);
-  if (at < 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the destination is written twice: two of its pieces hold ", space.Text(ranges[at + 1].begin)));
+  RangeSummary summary;
+  SHUNT_RETURN_IF_ERROR(Summarise(destination, space, &summary));
+  std::optional<uint64_t> twice;
+  if (std::optional<RangeBits> bits = RangeBits::For(summary); bits.has_value()) {
+    twice = AddAll(destination, space, &*bits);
+  } else {
+    const std::vector<ByteRange> ranges = SortedRanges(destination, space);
+    if (const int64_t at = FindOverlap(ranges); at >= 0) twice = ranges[at + 1].begin;
+  }
+  if (!twice.has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the destination is written twice: two of its pieces hold bytes behind ",
+                   space.Text(*twice)));
 }
 
 absl::Status CheckApart(const Selection& source, const Selection& destination) {
@@ -274,11 +319,18 @@ absl::Status CheckApart(const Selection& source, const Selection& destination) {
   AddressSpace space;
   SHUNT_RETURN_IF_ERROR(space.Add(source.regions()));
   SHUNT_RETURN_IF_ERROR(space.Add(destination.regions()));
-  SHUNT_ASSIGN_OR_RETURN(const std::vector<ByteRange> reads, SortedRanges(source, space));
-  SHUNT_ASSIGN_OR_RETURN(const std::vector<ByteRange> writes, SortedRanges(destination, space));
-  uint64_t common;
-  if (!FindOverlap(reads, writes, &common)) return absl::OkStatus();
-  return BothReadAndWritten(space.Text(common));
+  RangeSummary summary;
+  SHUNT_RETURN_IF_ERROR(Summarise(source, space, &summary));
+  SHUNT_RETURN_IF_ERROR(Summarise(destination, space, &summary));
+  std::optional<uint64_t> common;
+  if (std::optional<RangeBits> bits = RangeBits::For(summary); bits.has_value()) {
+    AddAll(source, space, &*bits);
+    common = AddAll(destination, space, &*bits);
+  } else {
+    common = FindOverlap(SortedRanges(source, space), SortedRanges(destination, space));
+  }
+  if (!common.has_value()) return absl::OkStatus();
+  return BothReadAndWritten(absl::StrCat("a byte behind ", space.Text(*common)));
 }
 
 }  // namespace shunt::p2p

@@ -84,6 +84,34 @@ absl::StatusOr<Selection> Selection::Ids(std::shared_ptr<const PreparedList> lis
   return MakeIds(std::move(list), ids, shape);
 }
 
+// Each id is read once, since the caller's memory may be shared.
+template <typename From, typename To>
+absl::Status Selection::TakeIds(absl::Span<const From> ids, std::vector<To>* taken) {
+  taken->resize(ids.size());
+  uint64_t low = UINT64_MAX, high = 0;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const uint64_t id = ids[i];
+    low = std::min(low, id);
+    high = std::max(high, id);
+    (*taken)[i] = static_cast<To>(id);
+  }
+  const uint64_t units = list_->pieces() / shape_.unit;
+  if (high >= units) {
+    return absl::OutOfRangeError(
+        absl::StrCat("id ", std::find(ids.begin(), ids.end(), high) - ids.begin(), " is ", high,
+                     ", but ", ListText(*list_), ", ", units, " units of ", shape_.unit));
+  }
+  if (shape_.repeats > 1 && shape_.repeat_step > (units - 1 - high) / (shape_.repeats - 1)) {
+    return absl::OutOfRangeError(
+        absl::StrCat("id ", high, ", repeated ", shape_.repeats, " times in steps of ",
+                     shape_.repeat_step, ", leaves ", ListText(*list_), ", ", units, " units of ",
+                     shape_.unit));
+  }
+  id_min_ = low;
+  id_max_ = high;
+  return absl::OkStatus();
+}
+
 template <typename Id>
 absl::StatusOr<Selection> Selection::MakeIds(std::shared_ptr<const PreparedList> list,
                                              absl::Span<const Id> ids, IdShape shape) {
@@ -98,36 +126,12 @@ absl::StatusOr<Selection> Selection::MakeIds(std::shared_ptr<const PreparedList>
                                                    shape.repeats,
                                                    " times: expected at least 1 of both"));
   }
-  const uint64_t units = list->pieces() / shape.unit;
-  // Copied before they are looked at: the caller's memory may be shared.
-  std::vector<Id> copy(ids.begin(), ids.end());
-  Id low = copy[0], high = copy[0];
-  for (const Id id : copy) {
-    low = std::min(low, id);
-    high = std::max(high, id);
-  }
-  if (high >= units) {
-    const auto bad = std::find_if(copy.begin(), copy.end(), [&](Id id) { return id >= units; });
-    return absl::OutOfRangeError(absl::StrCat("id ", bad - copy.begin(), " is ", *bad, ", but ",
-                                              ListText(*list), ", ", units, " units of ",
-                                              shape.unit));
-  }
-  if (shape.repeats > 1 && shape.repeat_step > (units - 1 - high) / (shape.repeats - 1)) {
-    return absl::OutOfRangeError(
-        absl::StrCat("id ", high, ", repeated ", shape.repeats, " times in steps of ",
-                     shape.repeat_step, ", leaves ", ListText(*list), ", ", units, " units of ",
-                     shape.unit));
-  }
   selection.list_ = std::move(list);
   selection.shape_ = shape;
-  selection.id_min_ = low;
-  selection.id_max_ = high;
-  if constexpr (sizeof(Id) == sizeof(uint32_t)) {
-    selection.narrow_ids_ = std::move(copy);
-  } else if (high <= UINT32_MAX) {
-    selection.narrow_ids_.assign(copy.begin(), copy.end());
+  if (selection.list_->pieces() / shape.unit <= uint64_t{1} << 32) {
+    SHUNT_RETURN_IF_ERROR(selection.TakeIds(ids, &selection.narrow_ids_));
   } else {
-    selection.wide_ids_ = std::move(copy);
+    SHUNT_RETURN_IF_ERROR(selection.TakeIds(ids, &selection.wide_ids_));
   }
   SHUNT_RETURN_IF_ERROR(selection.MarkPayload());
   return selection;
@@ -147,11 +151,11 @@ absl::Status Selection::MarkPayload() {
                             "most ",
                      kMarkedIdsMax));
   }
-  marks_.reserve(count / kMarkIds + 1);
+  marks_.reserve(count / kMarkEvery + 1);
   uint64_t number = 0;
   for (uint64_t repeat = 0; repeat < shape_.repeats; ++repeat) {
     for (uint64_t i = 0; i < ids(); ++i, ++number) {
-      if (number % kMarkIds == 0) marks_.push_back(payload_bytes_);
+      if (number % kMarkEvery == 0) marks_.push_back(payload_bytes_);
       const uint64_t bytes = UnitBytes(id(i) + repeat * shape_.repeat_step);
       if (bytes > kPayloadMax - payload_bytes_) return TooLong();
       payload_bytes_ += bytes;
@@ -174,8 +178,7 @@ absl::StatusOr<Selection> Selection::Raw(Space space, absl::Span<const RegionExt
                                                      ", expected rising ids"));
     }
   }
-  std::vector<RawPiece>& pieces = selection.raw_pieces_;
-  pieces.reserve(descriptors.size());
+  selection.raw_offsets_.reserve(descriptors.size());
   auto region = selection.raw_regions_.cend();
   for (size_t i = 0; i < descriptors.size(); ++i) {
     const Descriptor d = descriptors[i];  // a copy: the caller's memory may be shared
@@ -193,16 +196,29 @@ absl::StatusOr<Selection> Selection::Raw(Space space, absl::Span<const RegionExt
       return absl::Status(s.code(), absl::StrCat("descriptor ", i, ": ", s.message()));
     }
     if (d.length > kPayloadMax - selection.payload_bytes_) return TooLong();
-    const auto index = static_cast<uint32_t>(region - selection.raw_regions_.cbegin());
-    if (!pieces.empty() && pieces.back().region == index &&
-        pieces.back().offset + pieces.back().bytes == d.offset) {
-      pieces.back().bytes += d.length;
-    } else {
-      pieces.push_back({selection.payload_bytes_, d.offset, d.length, index});
-    }
-    selection.payload_bytes_ += d.length;
+    selection.AddRaw(static_cast<uint32_t>(region - selection.raw_regions_.cbegin()), d);
   }
   return selection;
+}
+
+void Selection::AddRaw(uint32_t region, const Descriptor& descriptor) {
+  const size_t number = raw_offsets_.size();
+  if (number == 0) {
+    raw_length_ = descriptor.length;
+    raw_region_ = region;
+  }
+  if (raw_lengths_.empty() && descriptor.length != raw_length_) {
+    raw_lengths_.assign(number, raw_length_);
+    for (size_t i = 0; i < number; i += kMarkEvery) marks_.push_back(i * raw_length_);
+  }
+  if (raw_region_of_.empty() && region != raw_region_) raw_region_of_.assign(number, raw_region_);
+  raw_offsets_.push_back(descriptor.offset);
+  if (raw_bytes() == 0 || descriptor.length != raw_length_) {
+    if (number % kMarkEvery == 0) marks_.push_back(payload_bytes_);
+    raw_lengths_.push_back(descriptor.length);
+  }
+  if (!raw_region_of_.empty() || region != raw_region_) raw_region_of_.push_back(region);
+  payload_bytes_ += descriptor.length;
 }
 
 }  // namespace shunt::p2p

@@ -76,30 +76,38 @@ class Selection {
   uint64_t ids() const { return narrow_ids_.size() + wide_ids_.size(); }
   uint64_t id(uint64_t i) const { return wide_ids_.empty() ? narrow_ids_[i] : wide_ids_[i]; }
   std::pair<uint64_t, uint64_t> id_range() const { return {id_min_, id_max_}; }
-  // Payload bytes before every kMarkIds-th id, repeats included; empty if all ids have as many.
-  static constexpr uint64_t kMarkIds = 64;
+  // Payload bytes before every kMarkEvery-th id, repeats included, or raw piece; empty if all have
+  // as many.
+  static constexpr uint64_t kMarkEvery = 64;
   const std::vector<uint64_t>& marks() const { return marks_; }
   // Of the pieces that `id`, a repeat's step already added, names.
   uint64_t UnitBytes(uint64_t id) const {
     return list_->BytesBefore((id + 1) * shape_.unit) - list_->BytesBefore(id * shape_.unit);
   }
 
-  // Neighbours that are contiguous are one.
   struct RawPiece {
-    uint64_t payload_begin;
+    uint32_t region;
     uint64_t offset;
     uint64_t bytes;
-    uint32_t region;
   };
-  const std::vector<RawPiece>& raw_pieces() const { return raw_pieces_; }
+  uint64_t raw_pieces() const { return raw_offsets_.size(); }
+  // What all raw pieces have; 0 if they differ.
+  uint64_t raw_bytes() const { return raw_lengths_.empty() ? raw_length_ : 0; }
+  RawPiece raw_piece(uint64_t i) const {
+    return {raw_region_of_.empty() ? raw_region_ : raw_region_of_[i], raw_offsets_[i],
+            raw_lengths_.empty() ? raw_length_ : raw_lengths_[i]};
+  }
 
  private:
   Selection(Form form, Space space) : form_(form), space_(space) {}
   template <typename Id>
   static absl::StatusOr<Selection> MakeIds(std::shared_ptr<const PreparedList> list,
                                            absl::Span<const Id> ids, IdShape shape);
+  template <typename From, typename To>
+  absl::Status TakeIds(absl::Span<const From> ids, std::vector<To>* taken);
   absl::Status AddRun(const Run& run, size_t number);
   absl::Status MarkPayload();
+  void AddRaw(uint32_t region, const Descriptor& descriptor);
 
   Form form_;
   Space space_;
@@ -107,13 +115,19 @@ class Selection {
   std::shared_ptr<const PreparedList> list_;
   std::vector<Segment> segments_;
   IdShape shape_;
-  // Ids that fit in 32 bits are kept so, however they came.
+  // Where all units of the list have numbers of 32 bits, ids are kept so, however they came.
   std::vector<uint32_t> narrow_ids_;
   std::vector<uint64_t> wide_ids_;
   uint64_t id_min_ = 0, id_max_ = 0;
   std::vector<uint64_t> marks_;
   std::vector<RegionExtent> raw_regions_;
-  std::vector<RawPiece> raw_pieces_;
+  // What is alike in all descriptors is kept once: memory that is touched for the first time costs
+  // more than everything else here.
+  std::vector<uint64_t> raw_offsets_;
+  std::vector<uint64_t> raw_lengths_;
+  std::vector<uint32_t> raw_region_of_;
+  uint64_t raw_length_ = 0;
+  uint32_t raw_region_ = 0;
 };
 
 }  // namespace shunt::p2p
