@@ -110,7 +110,8 @@ void Copy(const char* name, uint64_t from_bytes, bool permute_from, uint64_t to_
   };
   const std::vector<uint32_t> from_ids = ids(from_count, permute_from, 1);
   const std::vector<uint32_t> to_ids = ids(to_count, permute_to, 2);
-  auto source = Must(Selection::Ids(Blocks(kFrom, from_count, from_bytes), absl::MakeSpan(from_ids)));
+  auto source =
+      Must(Selection::Ids(Blocks(kFrom, from_count, from_bytes), absl::MakeSpan(from_ids)));
   auto destination = Must(Selection::Ids(Blocks(kTo, to_count, to_bytes), absl::MakeSpan(to_ids)));
   const auto plan = Must(TransferPlan::Make(source, destination));
 
@@ -150,8 +151,10 @@ void CopyTable(int threads, uint64_t mib_max) {
     for (const uint64_t kib : {4, 8, 18, 32}) {
       const uint64_t bytes = kib << 10;
       const std::string name = absl::StrCat(kib, " KiB");
-      Copy((name + " permuted to contiguous").c_str(), bytes, true, bytes, false, mib << 20, threads);
-      Copy((name + " contiguous to permuted").c_str(), bytes, false, bytes, true, mib << 20, threads);
+      Copy((name + " permuted to contiguous").c_str(), bytes, true, bytes, false, mib << 20,
+           threads);
+      Copy((name + " contiguous to permuted").c_str(), bytes, false, bytes, true, mib << 20,
+           threads);
       Copy((name + " permuted both sides").c_str(), bytes, true, bytes, true, mib << 20, threads);
     }
     Copy("32 KiB to 4 KiB, permuted", 32 << 10, true, 4 << 10, true, mib << 20, threads);
@@ -239,9 +242,8 @@ void PostTable() {
     plan(Selection::Raw(0, absl::MakeConstSpan(regions).first(1), raw),
          Selection::Raw(0, absl::MakeConstSpan(regions).subspan(1), to_raw));
   });
-  Post("raw descriptors, both sides in the same regions", [&] {
-    plan(Selection::Raw(0, regions, raw), Selection::Raw(0, regions, to_raw));
-  });
+  Post("raw descriptors, both sides in the same regions",
+       [&] { plan(Selection::Raw(0, regions, raw), Selection::Raw(0, regions, to_raw)); });
 }
 
 }  // namespace

@@ -20,8 +20,8 @@ void SortByBegin(std::vector<ByteRange>* ranges);
 // The first two that overlap, as indices i and i + 1 into the sorted ranges; -1 if none do.
 int64_t FindOverlap(const std::vector<ByteRange>& sorted);
 
-// The first byte that is in a range of both, or nothing. Both sorted; those of `apart` don't overlap
-// one another, those of `any` may. O(n + m).
+// The first byte that is in a range of both, or nothing. Both sorted; those of `apart` don't
+// overlap one another, those of `any` may. O(n + m).
 std::optional<uint64_t> FindOverlap(const std::vector<ByteRange>& any,
                                     const std::vector<ByteRange>& apart);
 

@@ -39,8 +39,8 @@ absl::Status Check(const StridedSet& set, uint64_t region_bytes) {
   for (const auto& [stride, count] : by_stride) {
     if (count == 0) continue;
     if (stride < span) {
-      return Refuse(set, absl::StrCat("pieces overlap: stride ", stride,
-                                      " is less than the ", span, " bytes that it steps over"));
+      return Refuse(set, absl::StrCat("pieces overlap: stride ", stride, " is less than the ", span,
+                                      " bytes that it steps over"));
     }
     uint64_t steps;
     if (__builtin_mul_overflow(count - 1, stride, &steps) ||
@@ -58,15 +58,14 @@ absl::Status Check(const StridedSet& set, uint64_t region_bytes) {
 
 absl::Status Check(const Descriptor& descriptor, uint64_t region_bytes) {
   if (descriptor.length == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("descriptor (region ", descriptor.region, ", offset ", descriptor.offset,
-                     ") has 0 bytes, expected at least 1"));
+    return absl::InvalidArgumentError(absl::StrCat("descriptor (region ", descriptor.region,
+                                                   ", offset ", descriptor.offset,
+                                                   ") has 0 bytes, expected at least 1"));
   }
   if (descriptor.length > region_bytes || descriptor.offset > region_bytes - descriptor.length) {
-    return absl::OutOfRangeError(absl::StrCat("descriptor (region ", descriptor.region, ", offset ",
-                                              descriptor.offset, ", ", descriptor.length,
-                                              " bytes) leaves the region, which has ",
-                                              region_bytes, " bytes"));
+    return absl::OutOfRangeError(absl::StrCat(
+        "descriptor (region ", descriptor.region, ", offset ", descriptor.offset, ", ",
+        descriptor.length, " bytes) leaves the region, which has ", region_bytes, " bytes"));
   }
   return absl::OkStatus();
 }

@@ -22,9 +22,9 @@ PreparedList::PreparedList(Section section, Space space)
   piece_bytes_ = sets[0].length;
   for (uint32_t i = 0; i < sets.size(); ++i) {
     const StridedSet& set = sets[i];
-    const auto region = std::lower_bound(
-        section_.regions.begin(), section_.regions.end(), set.region,
-        [](const RegionExtent& extent, uint64_t id) { return extent.id < id; });
+    const auto region =
+        std::lower_bound(section_.regions.begin(), section_.regions.end(), set.region,
+                         [](const RegionExtent& extent, uint64_t id) { return extent.id < id; });
     geometry_.emplace_back(set, static_cast<uint32_t>(region - section_.regions.begin()));
     const uint64_t count = PieceCount(set);
     if (count != set_pieces_.divisor()) set_pieces_ = Divider(0);

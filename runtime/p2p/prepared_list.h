@@ -69,8 +69,8 @@ class PreparedList {
   std::vector<Geometry> geometry_;
   std::vector<uint64_t> first_piece_;  // and one beyond the last
   std::vector<uint64_t> first_byte_;
-  std::vector<Box> boxes_;             // by region and begin
-  Divider set_pieces_{0};              // 0: sets have different numbers of pieces
+  std::vector<Box> boxes_;  // by region and begin
+  Divider set_pieces_{0};   // 0: sets have different numbers of pieces
   uint64_t piece_bytes_ = 0;
   uint64_t bytes_ = 0;
   bool disjoint_ = false;

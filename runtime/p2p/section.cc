@@ -12,13 +12,11 @@ absl::Status Check(const Section& section) {
   const std::string who = absl::StrCat("section \"", Printable(section.name), "\"");
   if (section.name.empty() || section.name.size() > kSectionNameBytesMax) {
     return absl::InvalidArgumentError(absl::StrCat("a section's name has ", section.name.size(),
-                                                   " bytes, expected 1 to ",
-                                                   kSectionNameBytesMax));
+                                                   " bytes, expected 1 to ", kSectionNameBytesMax));
   }
   if (section.sets.empty() || section.sets.size() > kSectionSetsMax) {
-    return absl::InvalidArgumentError(absl::StrCat(who, " has ", section.sets.size(),
-                                                   " strided sets, expected 1 to ",
-                                                   kSectionSetsMax));
+    return absl::InvalidArgumentError(absl::StrCat(
+        who, " has ", section.sets.size(), " strided sets, expected 1 to ", kSectionSetsMax));
   }
   const std::vector<RegionExtent>& regions = section.regions;
   for (size_t i = 1; i < regions.size(); ++i) {
@@ -32,13 +30,13 @@ absl::Status Check(const Section& section) {
   uint64_t pieces = 0;
   uint64_t bytes = 0;
   for (const StridedSet& set : section.sets) {
-    const auto at = std::lower_bound(
-        regions.begin(), regions.end(), set.region,
-        [](const RegionExtent& region, uint64_t id) { return region.id < id; });
+    const auto at =
+        std::lower_bound(regions.begin(), regions.end(), set.region,
+                         [](const RegionExtent& region, uint64_t id) { return region.id < id; });
     if (at == regions.end() || at->id != set.region) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(who, ": a set names region ", set.region, ", which is not among its ",
-                       regions.size(), " regions"));
+      return absl::InvalidArgumentError(absl::StrCat(who, ": a set names region ", set.region,
+                                                     ", which is not among its ", regions.size(),
+                                                     " regions"));
     }
     used[at - regions.begin()] = true;
     if (absl::Status s = Check(set, at->bytes); !s.ok()) {

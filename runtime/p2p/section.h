@@ -10,7 +10,8 @@
 
 namespace shunt::p2p {
 
-// A cache of 80 layers is 80 sets, or 160 with keys and values apart; millions of pieces either way.
+// A cache of 80 layers is 80 sets, or 160 with keys and values apart; millions of pieces either
+// way.
 inline constexpr size_t kSectionSetsMax = 1024;
 inline constexpr size_t kSectionNameBytesMax = 255;
 

@@ -66,8 +66,8 @@ absl::Status GetHead(VarintReader* reader, size_t bytes, uint8_t kind, uint64_t*
   *incarnation = reader->Fixed64();
   if (reader->bad()) return CutShort();
   if (format != kFormat || seen != kind) {
-    return Malformed(absl::StrCat("format ", format, " kind ", seen, ", expected ", kFormat,
-                                  " and ", kind));
+    return Malformed(
+        absl::StrCat("format ", format, " kind ", seen, ", expected ", kFormat, " and ", kind));
   }
   return absl::OkStatus();
 }
@@ -94,8 +94,8 @@ absl::StatusOr<Section> DecodeSection(std::string_view bytes) {
   section.version = reader.Fixed64();
   const uint64_t name_bytes = reader.Varint();
   if (name_bytes > kSectionNameBytesMax) {
-    return Malformed(absl::StrCat("a name of ", name_bytes, " bytes, expected at most ",
-                                  kSectionNameBytesMax));
+    return Malformed(
+        absl::StrCat("a name of ", name_bytes, " bytes, expected at most ", kSectionNameBytesMax));
   }
   section.name = std::string(reader.Bytes(name_bytes));
   SHUNT_RETURN_IF_ERROR(GetRegions(&reader, &section.regions));
@@ -187,8 +187,8 @@ absl::StatusOr<Section> ApplyDelta(const Section& from, std::string_view bytes) 
       continue;
     }
     if (count > from.sets.size() - at) {
-      return Malformed(absl::StrCat("it edits ", count, " sets from number ", at, " on, of ",
-                                    from.sets.size()));
+      return Malformed(
+          absl::StrCat("it edits ", count, " sets from number ", at, " on, of ", from.sets.size()));
     }
     for (uint64_t k = 0; k < count; ++k, ++at) {
       if (kind == kDrop) continue;

@@ -6,9 +6,9 @@
 //             8 incarnation                           8 incarnation
 //             8 version                               8 version that it changes
 //             v name length, name                     8 version that it makes
-//             regions                                 8 digest of what it makes (FNV-1a of it as bytes)
-//             v sets                                  1 whether regions follow, regions
-//             set ...                                 v edits
+//             regions                                 8 digest of what it makes (FNV-1a of it as
+//             bytes) v sets                                  1 whether regions follow, regions set
+//             ...                                 v edits
 //                                                     edit ...
 //
 //   regions   v how many; for each: v id after the one before, z bytes beyond the one before
@@ -17,7 +17,8 @@
 //               2  z step of the base
 //               4  v length                        foreseen: as the last set has it
 //               8  v count, z stride, three times
-//   edit      v 4 n + kind: 0 keep the next n sets, 1 drop the next n, 2 insert n sets, which follow
+//   edit      v 4 n + kind: 0 keep the next n sets, 1 drop the next n, 2 insert n sets, which
+//   follow
 //
 // Fixed numbers are little-endian; v and z are variable (varint.h), z with a sign. Steps wrap at
 // 2^64. An encoding is the only one of its section: a decoder refuses any other bytes for it, and

@@ -102,10 +102,9 @@ absl::Status Selection::TakeIds(absl::Span<const From> ids, std::vector<To>* tak
                      ", but ", ListText(*list_), ", ", units, " units of ", shape_.unit));
   }
   if (shape_.repeats > 1 && shape_.repeat_step > (units - 1 - high) / (shape_.repeats - 1)) {
-    return absl::OutOfRangeError(
-        absl::StrCat("id ", high, ", repeated ", shape_.repeats, " times in steps of ",
-                     shape_.repeat_step, ", leaves ", ListText(*list_), ", ", units, " units of ",
-                     shape_.unit));
+    return absl::OutOfRangeError(absl::StrCat(
+        "id ", high, ", repeated ", shape_.repeats, " times in steps of ", shape_.repeat_step,
+        ", leaves ", ListText(*list_), ", ", units, " units of ", shape_.unit));
   }
   id_min_ = low;
   id_max_ = high;
@@ -147,8 +146,9 @@ absl::Status Selection::MarkPayload() {
   }
   if (count > kMarkedIdsMax) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(count, " ids, repeats counted, into pieces of different lengths; expected at "
-                            "most ",
+        absl::StrCat(count,
+                     " ids, repeats counted, into pieces of different lengths; expected at "
+                     "most ",
                      kMarkedIdsMax));
   }
   marks_.reserve(count / kMarkEvery + 1);
@@ -174,8 +174,8 @@ absl::StatusOr<Selection> Selection::Raw(Space space, absl::Span<const RegionExt
   for (size_t i = 1; i < regions.size(); ++i) {
     const uint64_t before = selection.raw_regions_[i - 1].id, id = selection.raw_regions_[i].id;
     if (id <= before) {
-      return absl::InvalidArgumentError(absl::StrCat("region ", id, " comes after region ", before,
-                                                     ", expected rising ids"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("region ", id, " comes after region ", before, ", expected rising ids"));
     }
   }
   selection.raw_offsets_.reserve(descriptors.size());
@@ -183,9 +183,9 @@ absl::StatusOr<Selection> Selection::Raw(Space space, absl::Span<const RegionExt
   for (size_t i = 0; i < descriptors.size(); ++i) {
     const Descriptor d = descriptors[i];  // a copy: the caller's memory may be shared
     if (region == selection.raw_regions_.cend() || region->id != d.region) {
-      region = std::lower_bound(
-          selection.raw_regions_.cbegin(), selection.raw_regions_.cend(), d.region,
-          [](const RegionExtent& extent, uint64_t id) { return extent.id < id; });
+      region =
+          std::lower_bound(selection.raw_regions_.cbegin(), selection.raw_regions_.cend(), d.region,
+                           [](const RegionExtent& extent, uint64_t id) { return extent.id < id; });
       if (region == selection.raw_regions_.cend() || region->id != d.region) {
         return absl::NotFoundError(absl::StrCat("descriptor ", i, " names region ", d.region,
                                                 ", which is not among the ", regions.size(),

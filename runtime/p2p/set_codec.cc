@@ -67,10 +67,11 @@ absl::Status SetCodec::Decode(VarintReader* reader, StridedSet* set) {
     }
   }
   const uint64_t index = last_index_ + index_step;
-  if (reader->bad()) return absl::InvalidArgumentError("a set ends early, or a number is no number");
+  if (reader->bad())
+    return absl::InvalidArgumentError("a set ends early, or a number is no number");
   if (index >= regions_->size()) {
-    return absl::InvalidArgumentError(absl::StrCat("a set is in region number ", index, " of ",
-                                                   regions_->size()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a set is in region number ", index, " of ", regions_->size()));
   }
   set->base = last_.base + base_step;
   set->region = (*regions_)[index].id;

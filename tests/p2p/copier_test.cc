@@ -74,7 +74,8 @@ TEST_CASE("a cancelled copy stops between chunks", "[p2p]") {
   CHECK(copier->Cancel());
   for (uint64_t b = 0; b < 3; ++b) CHECK(world.BlockArrived(b));
   const auto& to = world.memory.at(2);
-  CHECK(std::all_of(to.begin() + 3 * kBlock, to.end(), [](std::byte b) { return b == std::byte{}; }));
+  CHECK(
+      std::all_of(to.begin() + 3 * kBlock, to.end(), [](std::byte b) { return b == std::byte{}; }));
 }
 
 TEST_CASE("after a cancel under way nobody touches the memory any more", "[p2p]") {
@@ -129,14 +130,10 @@ TEST_CASE("a few heads of each block go to each tensor-parallel rank, and come b
   std::shuffle(blocks.begin(), blocks.end(), random);
   std::shuffle(halves.begin(), halves.end(), random);
   for (uint64_t rank = 0; rank < 2; ++rank) {
-    const StridedSet split = {1,
-                              rank * kToken / 2,
-                              kToken / 2,
-                              {{{1, 0}, {kCount, kWhole}, {kTokens, kToken}}}};
-    const StridedSet half = {2,
-                             rank * kCount * kWhole / 2,
-                             kWhole / 2,
-                             {{{1, 0}, {1, 0}, {kCount, kWhole / 2}}}};
+    const StridedSet split = {
+        1, rank * kToken / 2, kToken / 2, {{{1, 0}, {kCount, kWhole}, {kTokens, kToken}}}};
+    const StridedSet half = {
+        2, rank * kCount * kWhole / 2, kWhole / 2, {{{1, 0}, {1, 0}, {kCount, kWhole / 2}}}};
     const auto from = *PreparedList::Prepare(MakeSection({split}, memory.Extents()), 0);
     const auto to = *PreparedList::Prepare(MakeSection({half}, memory.Extents()), 0);
     const auto wide = *Selection::Ids(from, absl::MakeConstSpan(blocks), {kTokens, 1, 0});

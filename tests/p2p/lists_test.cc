@@ -28,8 +28,7 @@ StridedSet Line(uint64_t region, uint64_t base, uint64_t length, uint64_t count,
 
 std::shared_ptr<const PreparedList> Blocks(uint64_t count, uint64_t length, Space space = 0) {
   return *PreparedList::Prepare(
-      MakeSection({Line(1, 0, length, count, static_cast<int64_t>(length))},
-                  {{1, count * length}}),
+      MakeSection({Line(1, 0, length, count, static_cast<int64_t>(length))}, {{1, count * length}}),
       space);
 }
 
@@ -121,8 +120,7 @@ TEST_CASE("pieces that a list lacks are refused by number", "[p2p]") {
   CHECK(Selection::Ids(list, absl::MakeConstSpan(wrapped)).status().code() == kOutOfRange);
   const uint32_t pairs[] = {4};
   CHECK(Selection::Ids(list, absl::MakeConstSpan(pairs), {2, 1, 0}).ok());
-  CHECK(Selection::Ids(list, absl::MakeConstSpan(pairs), {3, 1, 0}).status().code() ==
-        kOutOfRange);
+  CHECK(Selection::Ids(list, absl::MakeConstSpan(pairs), {3, 1, 0}).status().code() == kOutOfRange);
   CHECK(Selection::Ids(list, absl::MakeConstSpan(pairs), {1, 6, 1}).ok());
   CHECK(Says(Selection::Ids(list, absl::MakeConstSpan(pairs), {1, 7, 1}).status(), kOutOfRange,
              "repeated 7 times"));
@@ -154,8 +152,8 @@ TEST_CASE("descriptors are refused by number", "[p2p]") {
 }
 
 TEST_CASE("sides that differ in their bytes are refused with both numbers", "[p2p]") {
-  const auto plan = TransferPlan::Make(*Selection::All(Blocks(10, 8)),
-                                       *Selection::All(Blocks(9, 9, 1)));
+  const auto plan =
+      TransferPlan::Make(*Selection::All(Blocks(10, 8)), *Selection::All(Blocks(9, 9, 1)));
   CHECK(Says(plan.status(), kInvalid, "the source has 80 bytes, the destination 81"));
 }
 
@@ -165,8 +163,8 @@ TEST_CASE("overlap is refused with the place", "[p2p]") {
   const auto ids = [](auto& of, auto& numbers) {
     return *Selection::Ids(of, absl::MakeConstSpan(numbers));
   };
-  CHECK(Says(TransferPlan::Make(ids(elsewhere, once), ids(list, twice)).status(), kInvalid,
-             "id 5"));
+  CHECK(
+      Says(TransferPlan::Make(ids(elsewhere, once), ids(list, twice)).status(), kInvalid, "id 5"));
   CHECK(TransferPlan::Make(ids(list, twice), ids(elsewhere, once)).ok());  // read twice
   CHECK(Says(TransferPlan::Make(ids(list, once), ids(list, shared)).status(), kInvalid,
              "id 900 is in both"));
@@ -248,8 +246,7 @@ TEST_CASE("progressions meet exactly where they meet", "[p2p]") {
 TEST_CASE("any byte of a trillion pieces is found at once", "[p2p]") {
   // 2^40 pieces of 3 bytes in three dimensions; counts beyond 32 bits take the slow division.
   const StridedSet set = {1, 5, 3, {{{1 << 3, int64_t{1} << 43}, {1 << 4, 5}, {1ull << 33, 1000}}}};
-  const auto list =
-      *PreparedList::Prepare(MakeSection({set}, {{1, uint64_t{1} << 47}}), 0);
+  const auto list = *PreparedList::Prepare(MakeSection({set}, {{1, uint64_t{1} << 47}}), 0);
   const Selection all = *Selection::All(list);
   REQUIRE(all.payload_bytes() == 3 * kPiecesMax);
   const uint64_t wide_ids[] = {kPiecesMax - 1, 0, (uint64_t{1} << 37) + 12345};

@@ -151,8 +151,7 @@ TEST_CASE("a message holds any slice of the payload, and brings it back", "[p2p]
     const Places& places = side.places;
     const uint64_t begin = shapes.Number(0, places.size());
     std::vector<std::byte> message(shapes.Number(0, places.size() - begin));
-    const StorePolicy policy =
-        shapes.Chance(50) ? StorePolicy::kStreaming : StorePolicy::kTemporal;
+    const StorePolicy policy = shapes.Chance(50) ? StorePolicy::kStreaming : StorePolicy::kTemporal;
     Gather(side.selection, *FindBases(side.selection, from), begin, absl::MakeSpan(message),
            policy);
     for (size_t i = 0; i < message.size(); ++i) {

@@ -19,9 +19,12 @@ Section Cache(uint64_t layers, uint64_t blocks, bool apart) {
     const uint64_t layer_bytes = 2 * blocks * kBytes;
     const uint64_t region = apart ? 100 + layer : 7;
     const uint64_t base = apart ? 0 : layer * layer_bytes;
-    if (apart || layer == 0) regions.push_back({region, apart ? layer_bytes : layers * layer_bytes});
-    sets.push_back({region, base, kBytes, {{{1, 0}, {2, static_cast<int64_t>(blocks * kBytes)},
-                                            {blocks, kBytes}}}});
+    if (apart || layer == 0)
+      regions.push_back({region, apart ? layer_bytes : layers * layer_bytes});
+    sets.push_back({region,
+                    base,
+                    kBytes,
+                    {{{1, 0}, {2, static_cast<int64_t>(blocks * kBytes)}, {blocks, kBytes}}}});
   }
   return MakeSection(sets, regions);
 }
