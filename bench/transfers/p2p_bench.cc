@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/core/clock.h"
 #include "runtime/p2p/copier.h"
+#include "runtime/p2p/message_copy.h"
 
 namespace {
 
@@ -97,6 +98,16 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+void Row(const char* name, uint64_t total, int threads, const std::vector<double>& ours,
+         const std::vector<double>& plain) {
+  const double our_rate = static_cast<double>(total) / Median(ours) * 1e-9;
+  const double plain_rate = static_cast<double>(total) / Median(plain) * 1e-9;
+  std::printf("%-34s %6llu MiB %3d %8.2f %8.2f %6.2f\n", name,
+              static_cast<unsigned long long>(total >> 20), threads, our_rate, plain_rate,
+              our_rate / plain_rate);
+  std::fflush(stdout);
+}
+
 // Blocks of `from_bytes` in an order of their own into blocks of `to_bytes` in another.
 void Copy(const char* name, uint64_t from_bytes, bool permute_from, uint64_t to_bytes,
           bool permute_to, uint64_t total, int threads) {
@@ -136,12 +147,80 @@ void Copy(const char* name, uint64_t from_bytes, bool permute_from, uint64_t to_
       });
     }));
   }
-  const double our_rate = static_cast<double>(total) / Median(ours) * 1e-9;
-  const double plain_rate = static_cast<double>(total) / Median(plain) * 1e-9;
-  std::printf("%-34s %6llu MiB %3d %8.2f %8.2f %6.2f\n", name,
-              static_cast<unsigned long long>(total >> 20), threads, our_rate, plain_rate,
-              our_rate / plain_rate);
-  std::fflush(stdout);
+  Row(name, total, threads, ours, plain);
+}
+
+// One of two tensor-parallel ranks takes its half of the heads of permuted blocks of 32 KiB.
+void SplitHeads(uint64_t total, int threads) {
+  constexpr uint64_t kTokens = 16, kToken = 2048, kHalf = kToken / 2, kBlock = kTokens * kToken;
+  const uint64_t blocks = total / (kTokens * kHalf);
+  Arena arena(blocks * kBlock);
+  Section section;
+  section.name = "heads";
+  section.regions = {{kFrom, blocks * kBlock}};
+  section.sets = {{kFrom, kHalf, kHalf, {{{1, 0}, {blocks, kBlock}, {kTokens, kToken}}}}};
+  const std::vector<uint32_t> from_ids = Permuted(blocks, 1), to_ids = Permuted(blocks, 2);
+  const auto plan = Must(TransferPlan::Make(
+      Must(Selection::Ids(Must(PreparedList::Prepare(section, 0)), absl::MakeSpan(from_ids),
+                          {kTokens, 1, 0})),
+      Must(Selection::Ids(Blocks(kTo, blocks, kTokens * kHalf), absl::MakeSpan(to_ids)))));
+  std::byte* from = *arena.Find({kFrom, 0});
+  std::byte* to = *arena.Find({kTo, 0});
+  std::vector<double> ours, plain;
+  for (int round = 0; round < kRounds; ++round) {
+    ours.push_back(SecondsOf([&] {
+      const auto copier = Must(Copier::Make(plan, arena, arena, {.workers = threads}));
+      OnThreads(threads, [&](int) { copier->Wait(); });
+    }));
+    plain.push_back(SecondsOf([&] {
+      OnThreads(threads, [&](int thread) {
+        const uint64_t end = blocks * (thread + 1) / threads;
+        for (uint64_t i = blocks * thread / threads; i < end; ++i) {
+          for (uint64_t t = 0; t < kTokens; ++t) {
+            std::memcpy(to + to_ids[i] * kTokens * kHalf + t * kHalf,
+                        from + from_ids[i] * kBlock + t * kToken + kHalf, kHalf);
+          }
+        }
+      });
+    }));
+  }
+  Row("1 KiB of each 2 KiB, blocks permuted", total, threads, ours, plain);
+}
+
+// Permuted blocks to messages of 1 MiB, and back; the buffer of one message, as between nodes.
+void Messages(uint64_t bytes, uint64_t total) {
+  constexpr uint64_t kMessage = 1 << 20;
+  const uint64_t count = total / bytes;
+  Arena arena(total);
+  const std::vector<uint32_t> ids = Permuted(count, 1);
+  const auto selection = Must(Selection::Ids(Blocks(kFrom, count, bytes), absl::MakeSpan(ids)));
+  const Bases bases = Must(FindBases(selection, arena));
+  std::byte* base = *arena.Find({kFrom, 0});
+  std::vector<std::byte> message(kMessage);
+  for (const bool gather : {true, false}) {
+    std::vector<double> ours, plain;
+    for (int round = 0; round < kRounds; ++round) {
+      ours.push_back(SecondsOf([&] {
+        for (uint64_t at = 0; at < total; at += kMessage) {
+          if (gather) {
+            Gather(selection, bases, at, absl::MakeSpan(message));
+          } else {
+            Scatter(selection, bases, at, message);
+          }
+        }
+      }));
+      plain.push_back(SecondsOf([&] {
+        for (uint64_t at = 0; at < total; at += bytes) {
+          std::byte* block = base + ids[at / bytes] * bytes;
+          std::byte* slice = message.data() + at % kMessage;
+          std::memcpy(gather ? slice : block, gather ? block : slice, bytes);
+        }
+      }));
+    }
+    const std::string name =
+        absl::StrCat(bytes >> 10, " KiB blocks ", gather ? "to messages" : "from messages");
+    Row(name.c_str(), total, 1, ours, plain);
+  }
 }
 
 void CopyTable(int threads, uint64_t mib_max) {
@@ -159,6 +238,11 @@ void CopyTable(int threads, uint64_t mib_max) {
     }
     Copy("32 KiB to 4 KiB, permuted", 32 << 10, true, 4 << 10, true, mib << 20, threads);
     Copy("4 KiB to 32 KiB, permuted", 4 << 10, true, 32 << 10, true, mib << 20, threads);
+    SplitHeads(mib << 20, threads);
+    if (threads == 1) {
+      Messages(8 << 10, mib << 20);
+      Messages(32 << 10, mib << 20);
+    }
   }
 }
 

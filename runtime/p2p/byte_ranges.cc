@@ -70,20 +70,4 @@ std::optional<RangeBits> RangeBits::For(const RangeSummary& ranges) {
   return bits;
 }
 
-bool RangeBits::Add(const ByteRange& range) {
-  uint64_t at = (range.begin >> unit_shift_) - low_;
-  const uint64_t end = (range.end >> unit_shift_) - low_;
-  uint64_t seen = 0;
-  while (at < end) {
-    const uint64_t in_word = std::min(end - at, 64 - at % 64);
-    const uint64_t mask = (in_word == 64 ? ~uint64_t{0} : (uint64_t{1} << in_word) - 1)
-                          << (at % 64);
-    uint64_t& word = words_[at / 64];
-    seen |= word & mask;
-    word |= mask;
-    at += in_word;
-  }
-  return seen == 0;
-}
-
 }  // namespace shunt::p2p

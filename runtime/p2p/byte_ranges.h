@@ -1,6 +1,7 @@
 // Internal to runtime/p2p: byte ranges of several regions, compared one with another.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -50,9 +51,35 @@ class RangeBits {
   // the ranges.
   static std::optional<RangeBits> For(const RangeSummary& ranges);
   // False if part of it is there already.
-  bool Add(const ByteRange& range);
+  bool Add(const ByteRange& range) {
+    bool seen = false;
+    ForEachWord(range, [&](uint64_t& word, uint64_t mask) {
+      seen |= (word & mask) != 0;
+      word |= mask;
+    });
+    return !seen;
+  }
+  // True if part of it is there.
+  bool Has(const ByteRange& range) {
+    bool seen = false;
+    ForEachWord(range, [&](uint64_t& word, uint64_t mask) { seen |= (word & mask) != 0; });
+    return seen;
+  }
 
  private:
+  template <typename Body>
+  void ForEachWord(const ByteRange& range, const Body& body) {
+    uint64_t at = (range.begin >> unit_shift_) - low_;
+    const uint64_t end = (range.end >> unit_shift_) - low_;
+    while (at < end) {
+      const uint64_t in_word = std::min(end - at, 64 - at % 64);
+      const uint64_t mask = (in_word == 64 ? ~uint64_t{0} : (uint64_t{1} << in_word) - 1)
+                            << (at % 64);
+      body(words_[at / 64], mask);
+      at += in_word;
+    }
+  }
+
   RangeBits() = default;
 
   int unit_shift_ = 0;

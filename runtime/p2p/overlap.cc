@@ -1,8 +1,6 @@
 #include "runtime/p2p/overlap.h"
 
-#include <optional>
-#include <utility>
-
+#include "runtime/core/status.h"
 #include "runtime/p2p/overlap_bytes.h"
 #include "runtime/p2p/overlap_numbers.h"
 
@@ -19,26 +17,26 @@ bool ShareARegion(const Selection& a, const Selection& b) {
   return false;
 }
 
-}  // namespace
-
-absl::Status CheckWrittenOnce(const Selection& destination) {
-  const bool disjoint = destination.list() != nullptr && destination.list()->disjoint();
-  return disjoint ? CheckNumbersOnce(destination) : CheckBytesOnce(destination);
+bool SurelyApart(const Selection& source, const Selection& destination) {
+  if (source.space() != destination.space() || !ShareARegion(source, destination)) return true;
+  return source.list() != nullptr && destination.list() != nullptr &&
+         source.list() != destination.list() && source.list()->SurelyApartFrom(*destination.list());
 }
 
-absl::Status CheckApart(const Selection& source, const Selection& destination) {
-  if (source.space() != destination.space() || !ShareARegion(source, destination)) {
-    return absl::OkStatus();
+}  // namespace
+
+absl::Status CheckOverlap(const Selection& source, const Selection& destination) {
+  const Selection* reads = SurelyApart(source, destination) ? nullptr : &source;
+  if (destination.list() == nullptr || !destination.list()->disjoint()) {
+    return CheckBytes(reads, destination);
   }
-  if (source.list() != nullptr && destination.list() != nullptr) {
-    if (source.list() != destination.list()) {
-      if (source.list()->SurelyApartFrom(*destination.list())) return absl::OkStatus();
-    } else if (source.list()->disjoint()) {
-      if (auto told = CheckNumbersApart(source, destination); told.has_value())
-        return *std::move(told);
-    }
+  if (reads == nullptr ||
+      (reads->list() == destination.list() && NumbersTell(*reads, destination))) {
+    return CheckNumbers(reads, destination);
   }
-  return CheckBytesApart(source, destination);
+  // Numbers are quicker and say more.
+  SHUNT_RETURN_IF_ERROR(CheckNumbers(nullptr, destination));
+  return CheckBytes(reads, destination);
 }
 
 }  // namespace shunt::p2p

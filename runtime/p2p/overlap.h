@@ -18,12 +18,9 @@
 
 namespace shunt::p2p {
 
-// INVALID_ARGUMENT if a byte of the selection would be written twice: says where.
-// RESOURCE_EXHAUSTED if that can't be told without listing more than 2^22 extents.
-absl::Status CheckWrittenOnce(const Selection& destination);
-
-// INVALID_ARGUMENT if some byte is in both, also if the two name the very same bytes in the same
-// order. RESOURCE_EXHAUSTED as above. `destination` has passed CheckWrittenOnce.
-absl::Status CheckApart(const Selection& source, const Selection& destination);
+// INVALID_ARGUMENT, saying where, if a byte would be written twice, or read and written, also if
+// source and destination name the very same bytes in the same order. RESOURCE_EXHAUSTED if that
+// can't be told without listing more than 2^22 extents.
+absl::Status CheckOverlap(const Selection& source, const Selection& destination);
 
 }  // namespace shunt::p2p

@@ -57,13 +57,24 @@ class AddressSpace {
   uint64_t end_ = 0;
 };
 
-// Calls body(span of ByteRange) with all pieces of a selection in turn, neighbours joined, until it
-// returns false. Some at a time: what a body then does with each is a loop of its own.
+// Calls body(span of ByteRange) with all pieces of a selection in turn until it returns false. Some
+// at a time: what a body then does with each is a loop of its own.
 template <typename Body>
 void ForEachBatch(const Selection& selection, const AddressSpace& space, const Body& body) {
   std::vector<uint64_t> begins;
   for (const RegionExtent& region : selection.regions()) begins.push_back(space.BeginOf(region.id));
   std::array<ByteRange, 256> batch;
+  // Raw descriptors are at hand: joining neighbours would cost more than it saves.
+  for (uint64_t i = 0; i < selection.raw_pieces();) {
+    size_t count = 0;
+    for (; count < batch.size() && i < selection.raw_pieces(); ++count, ++i) {
+      const Selection::RawPiece piece = selection.raw_piece(i);
+      const uint64_t begin = begins[piece.region] + piece.offset;
+      batch[count] = {begin, begin + piece.bytes};
+    }
+    if (!body(absl::MakeConstSpan(batch.data(), count))) return;
+  }
+  if (selection.form() == Selection::Form::kRaw) return;
   Cursor cursor(selection, 0, selection.payload_bytes());
   while (cursor.extent().bytes != 0) {
     size_t count = 0;
@@ -91,19 +102,6 @@ absl::Status Summarise(const Selection& selection, const AddressSpace& space,
                    kExtentsMax, " of them one with another"));
 }
 
-// Adds them all; the begin of the first that was there already, in part or wholly.
-std::optional<uint64_t> AddAll(const Selection& selection, const AddressSpace& space,
-                               RangeBits* bits) {
-  std::optional<uint64_t> twice;
-  ForEachBatch(selection, space, [&](absl::Span<const ByteRange> ranges) {
-    for (const ByteRange& range : ranges) {
-      if (!bits->Add(range) && !twice.has_value()) twice = range.begin;
-    }
-    return true;
-  });
-  return twice;
-}
-
 std::vector<ByteRange> SortedRanges(const Selection& selection, const AddressSpace& space) {
   std::vector<ByteRange> all;
   ForEachBatch(selection, space, [&](absl::Span<const ByteRange> ranges) {
@@ -114,43 +112,67 @@ std::vector<ByteRange> SortedRanges(const Selection& selection, const AddressSpa
   return all;
 }
 
-}  // namespace
-
-absl::Status CheckBytesOnce(const Selection& destination) {
-  AddressSpace space;
-  SHUNT_RETURN_IF_ERROR(space.Add(destination.regions()));
-  RangeSummary summary;
-  SHUNT_RETURN_IF_ERROR(Summarise(destination, space, &summary));
+// Where a byte is written twice, or written and read.
+struct Found {
   std::optional<uint64_t> twice;
-  if (std::optional<RangeBits> bits = RangeBits::For(summary); bits.has_value()) {
-    twice = AddAll(destination, space, &*bits);
-  } else {
-    const std::vector<ByteRange> ranges = SortedRanges(destination, space);
-    if (const int64_t at = FindOverlap(ranges); at >= 0) twice = ranges[at + 1].begin;
-  }
-  if (!twice.has_value()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the destination is written twice: two of its pieces hold bytes behind ",
-                   space.Text(*twice)));
+  std::optional<uint64_t> common;
+};
+
+Found FindByBits(const Selection* source, const Selection& destination, const AddressSpace& space,
+                 RangeBits* bits) {
+  Found found;
+  ForEachBatch(destination, space, [&](absl::Span<const ByteRange> ranges) {
+    for (const ByteRange& range : ranges) {
+      if (!bits->Add(range)) found.twice = range.begin;
+    }
+    return !found.twice.has_value();
+  });
+  if (source == nullptr || found.twice.has_value()) return found;
+  ForEachBatch(*source, space, [&](absl::Span<const ByteRange> ranges) {
+    for (const ByteRange& range : ranges) {
+      if (bits->Has(range)) found.common = range.begin;
+    }
+    return !found.common.has_value();
+  });
+  return found;
 }
 
-absl::Status CheckBytesApart(const Selection& source, const Selection& destination) {
-  AddressSpace space;
-  SHUNT_RETURN_IF_ERROR(space.Add(source.regions()));
-  SHUNT_RETURN_IF_ERROR(space.Add(destination.regions()));
-  RangeSummary summary;
-  SHUNT_RETURN_IF_ERROR(Summarise(source, space, &summary));
-  SHUNT_RETURN_IF_ERROR(Summarise(destination, space, &summary));
-  std::optional<uint64_t> common;
-  if (std::optional<RangeBits> bits = RangeBits::For(summary); bits.has_value()) {
-    AddAll(source, space, &*bits);
-    common = AddAll(destination, space, &*bits);
-  } else {
-    common = FindOverlap(SortedRanges(source, space), SortedRanges(destination, space));
+Found FindBySorting(const Selection* source, const Selection& destination,
+                    const AddressSpace& space) {
+  Found found;
+  const std::vector<ByteRange> writes = SortedRanges(destination, space);
+  if (const int64_t at = FindOverlap(writes); at >= 0) {
+    found.twice = writes[at + 1].begin;
+  } else if (source != nullptr) {
+    found.common = FindOverlap(SortedRanges(*source, space), writes);
   }
-  if (!common.has_value()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("source and destination overlap: a byte behind ",
-                                                 space.Text(*common), " is in both"));
+  return found;
+}
+
+}  // namespace
+
+absl::Status CheckBytes(const Selection* source, const Selection& destination) {
+  AddressSpace space;
+  RangeSummary summary;
+  for (const Selection* side : {source, &destination}) {
+    if (side != nullptr) SHUNT_RETURN_IF_ERROR(space.Add(side->regions()));
+  }
+  for (const Selection* side : {source, &destination}) {
+    if (side != nullptr) SHUNT_RETURN_IF_ERROR(Summarise(*side, space, &summary));
+  }
+  std::optional<RangeBits> bits = RangeBits::For(summary);
+  const Found found = bits.has_value() ? FindByBits(source, destination, space, &*bits)
+                                       : FindBySorting(source, destination, space);
+  if (found.twice.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the destination is written twice: two of its pieces hold bytes behind ",
+                     space.Text(*found.twice)));
+  }
+  if (found.common.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat("source and destination overlap: a byte behind ",
+                                                   space.Text(*found.common), " is in both"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace shunt::p2p

@@ -7,7 +7,8 @@
 
 namespace shunt::p2p {
 
-absl::Status CheckBytesOnce(const Selection& destination);
-absl::Status CheckBytesApart(const Selection& source, const Selection& destination);
+// Each byte once in `destination`, and none of them in `source`, if it is not null: it is then of
+// the same space.
+absl::Status CheckBytes(const Selection* source, const Selection& destination);
 
 }  // namespace shunt::p2p

@@ -1,6 +1,8 @@
 #include "runtime/p2p/overlap_numbers.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -33,6 +35,11 @@ bool Intersect(const Selection::Segment& a, const Selection::Segment& b) {
 
 uint64_t LastPiece(const Selection::Segment& s) { return s.first + (s.count - 1) * s.step; }
 
+absl::Status BothReadAndWritten(const std::string& what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("source and destination overlap: ", what, " is in both"));
+}
+
 absl::Status TooManyPairs() {
   return absl::ResourceExhaustedError(absl::StrCat("the runs are interleaved: more than ",
                                                    kSegmentPairsMax,
@@ -44,20 +51,27 @@ std::string PieceText(const PreparedList& list, const Selection::Segment& s) {
                       list.first_piece(s.set) + LastPiece(s), " in steps of ", s.step);
 }
 
-absl::Status CheckRuns(const Selection& selection) {
-  if (selection.segments().size() == 1) return absl::OkStatus();
-  const Segments segments = BySet(selection);
+absl::Status CheckRuns(const Segments& reads, const Segments& writes, const PreparedList& list) {
   uint64_t pairs = 0;
-  for (size_t i = 0; i < segments.size(); ++i) {
-    for (size_t k = i + 1; k < segments.size(); ++k) {
-      const Selection::Segment &a = segments[i], &b = segments[k];
+  for (size_t i = 0; i < writes.size(); ++i) {
+    for (size_t k = i + 1; k < writes.size(); ++k) {
+      const Selection::Segment &a = writes[i], &b = writes[k];
       if (b.set != a.set || b.first > LastPiece(a)) break;
       if (++pairs > kSegmentPairsMax) return TooManyPairs();
       if (Intersect(a, b)) {
         return absl::InvalidArgumentError(
-            absl::StrCat("the destination is written twice: ", PieceText(*selection.list(), a),
-                         " and ", PieceText(*selection.list(), b), " have a piece in common"));
+            absl::StrCat("the destination is written twice: ", PieceText(list, a), " and ",
+                         PieceText(list, b), " have a piece in common"));
       }
+    }
+  }
+  size_t from = 0;
+  for (const Selection::Segment& a : reads) {
+    while (from < writes.size() && writes[from].set < a.set) ++from;
+    for (size_t k = from; k < writes.size() && writes[k].set == a.set; ++k) {
+      if (writes[k].first > LastPiece(a)) break;
+      if (++pairs > kSegmentPairsMax) return TooManyPairs();
+      if (Intersect(a, writes[k])) return BothReadAndWritten(PieceText(list, a));
     }
   }
   return absl::OkStatus();
@@ -107,21 +121,27 @@ std::optional<std::vector<uint64_t>> AllIds(const Selection& selection) {
   return all;
 }
 
-absl::Status CheckIds(const Selection& selection) {
-  const auto [low, high] = selection.id_range();
-  const IdShape& shape = selection.shape();
-  const bool apart = shape.repeats == 1 || shape.repeat_step > high - low;
-  if (apart && Dense(low, high, selection.ids())) {
-    Bits seen(low, high);
-    for (uint64_t i = 0; i < selection.ids(); ++i) {
-      if (!seen.Add(selection.id(i))) return WrittenTwice(selection, selection.id(i));
+bool RepeatsApart(const IdShape& shape, uint64_t low, uint64_t high) {
+  return shape.repeats == 1 || shape.repeat_step > high - low;
+}
+
+absl::Status CheckIds(const Selection* source, const Selection& destination) {
+  const auto [low, high] = destination.id_range();
+  const bool apart = RepeatsApart(destination.shape(), low, high);
+  if (apart && Dense(low, high, destination.ids())) {
+    Bits written(low, high);
+    for (uint64_t i = 0; i < destination.ids(); ++i) {
+      if (!written.Add(destination.id(i))) return WrittenTwice(destination, destination.id(i));
+    }
+    for (uint64_t i = 0; source != nullptr && i < source->ids(); ++i) {
+      if (written.Has(source->id(i))) return BothReadAndWritten(absl::StrCat("id ", source->id(i)));
     }
     return absl::OkStatus();
   }
   std::vector<uint64_t> all;
   if (apart) {
-    for (uint64_t i = 0; i < selection.ids(); ++i) all.push_back(selection.id(i));
-  } else if (auto ids = AllIds(selection); ids.has_value()) {
+    for (uint64_t i = 0; i < destination.ids(); ++i) all.push_back(destination.id(i));
+  } else if (auto ids = AllIds(destination); ids.has_value()) {
     all = *std::move(ids);
   } else {
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -130,50 +150,29 @@ absl::Status CheckIds(const Selection& selection) {
   }
   std::sort(all.begin(), all.end());
   const auto twice = std::adjacent_find(all.begin(), all.end());
-  return twice == all.end() ? absl::OkStatus() : WrittenTwice(selection, *twice);
-}
-
-absl::Status BothReadAndWritten(const std::string& what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("source and destination overlap: ", what, " is in both"));
+  return twice == all.end() ? absl::OkStatus() : WrittenTwice(destination, *twice);
 }
 
 }  // namespace
 
-absl::Status CheckNumbersOnce(const Selection& destination) {
-  return destination.form() == Selection::Form::kRuns ? CheckRuns(destination)
-                                                      : CheckIds(destination);
+bool NumbersTell(const Selection& source, const Selection& destination) {
+  if (source.form() != destination.form()) return false;
+  if (source.form() == Selection::Form::kRuns) return true;
+  // With equal repeats that don't reach into one another, ids meet in the first walk or never.
+  const IdShape &a = source.shape(), &b = destination.shape();
+  const auto [low, high] = destination.id_range();
+  return a.unit == b.unit && a.repeats == b.repeats &&
+         (a.repeats == 1 || a.repeat_step == b.repeat_step) &&
+         RepeatsApart(a, std::min(low, source.id_range().first),
+                      std::max(high, source.id_range().second)) &&
+         Dense(low, high, destination.ids());
 }
 
-std::optional<absl::Status> CheckNumbersApart(const Selection& source,
-                                              const Selection& destination) {
-  const PreparedList& list = *source.list();
-  if (source.form() != destination.form()) return std::nullopt;
-  if (source.form() == Selection::Form::kRuns) {
-    const Segments reads = BySet(source), writes = BySet(destination);
-    uint64_t pairs = 0;
-    size_t from = 0;
-    for (const Selection::Segment& a : reads) {
-      while (from < writes.size() && writes[from].set < a.set) ++from;
-      for (size_t k = from; k < writes.size() && writes[k].set == a.set; ++k) {
-        if (writes[k].first > LastPiece(a)) break;
-        if (++pairs > kSegmentPairsMax) return TooManyPairs();
-        if (Intersect(a, writes[k])) return BothReadAndWritten(PieceText(list, a));
-      }
-    }
-    return absl::OkStatus();
-  }
-  const auto [low, high] = destination.id_range();
-  if (source.shape().unit != destination.shape().unit || source.shape().repeats > 1 ||
-      destination.shape().repeats > 1 || !Dense(low, high, destination.ids())) {
-    return std::nullopt;
-  }
-  Bits written(low, high);
-  for (uint64_t i = 0; i < destination.ids(); ++i) written.Add(destination.id(i));
-  for (uint64_t i = 0; i < source.ids(); ++i) {
-    if (written.Has(source.id(i))) return BothReadAndWritten(absl::StrCat("id ", source.id(i)));
-  }
-  return absl::OkStatus();
+absl::Status CheckNumbers(const Selection* source, const Selection& destination) {
+  if (destination.form() == Selection::Form::kIds) return CheckIds(source, destination);
+  if (source == nullptr && destination.segments().size() == 1) return absl::OkStatus();
+  return CheckRuns(source != nullptr ? BySet(*source) : Segments(), BySet(destination),
+                   *destination.list());
 }
 
 }  // namespace shunt::p2p

@@ -2,16 +2,16 @@
 // overlap.h has the rules.
 #pragma once
 
-#include <optional>
-
 #include "absl/status/status.h"
 #include "runtime/p2p/selection.h"
 
 namespace shunt::p2p {
 
-absl::Status CheckNumbersOnce(const Selection& destination);
-// Nothing if the two are named in ways that can't be compared so.
-std::optional<absl::Status> CheckNumbersApart(const Selection& source,
-                                              const Selection& destination);
+// Whether numbers tell if the two, selections of one disjoint list, have a piece in common.
+bool NumbersTell(const Selection& source, const Selection& destination);
+
+// Each piece once in `destination`, a selection of a disjoint list; and none of them in `source`,
+// if it is not null and NumbersTell.
+absl::Status CheckNumbers(const Selection* source, const Selection& destination);
 
 }  // namespace shunt::p2p

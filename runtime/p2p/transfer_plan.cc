@@ -13,8 +13,7 @@ absl::StatusOr<std::shared_ptr<const TransferPlan>> TransferPlan::Make(Selection
         absl::StrCat("the source has ", source.payload_bytes(), " bytes, the destination ",
                      destination.payload_bytes(), "; expected the same"));
   }
-  SHUNT_RETURN_IF_ERROR(CheckWrittenOnce(destination));
-  SHUNT_RETURN_IF_ERROR(CheckApart(source, destination));
+  SHUNT_RETURN_IF_ERROR(CheckOverlap(source, destination));
   return std::shared_ptr<const TransferPlan>(
       new TransferPlan(std::move(source), std::move(destination)));
 }

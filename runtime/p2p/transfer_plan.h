@@ -20,7 +20,7 @@ namespace shunt::p2p {
 class TransferPlan {
  public:
   // INVALID_ARGUMENT, with both numbers, if the two sides differ in their bytes; errors of
-  // CheckWrittenOnce and CheckApart.
+  // CheckOverlap (overlap.h: what may overlap, and what finding out costs).
   static absl::StatusOr<std::shared_ptr<const TransferPlan>> Make(Selection source,
                                                                   Selection destination);
 
