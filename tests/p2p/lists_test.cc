@@ -192,6 +192,19 @@ TEST_CASE("interleaved tensors are known to be apart, whatever their number of b
   CHECK_FALSE((*PreparedList::Prepare(MakeSection(sets, {{1, kBlocks * 32 * 64}}), 0))->disjoint());
 }
 
+TEST_CASE("one byte in common is overlap, none is not", "[p2p]") {
+  const std::vector<RegionExtent> regions = {{1, 100}};
+  const StridedSet line = Line(1, 10, 8, 4, 8);
+  for (const auto& [base, apart] : {std::pair(9, true), {10, false}, {41, false}, {42, true}}) {
+    const StridedSet byte = Line(1, base, 1, 1, 0);
+    CHECK((*PreparedList::Prepare(MakeSection({line, byte}, regions), 0))->disjoint() == apart);
+    const auto a = *PreparedList::Prepare(MakeSection({line}, regions), 0);
+    const auto b = *PreparedList::Prepare(MakeSection({byte}, regions), 0);
+    CHECK(a->SurelyApartFrom(*b) == apart);
+    CHECK(b->SurelyApartFrom(*a) == apart);
+  }
+}
+
 TEST_CASE("sets that are told apart share no byte", "[p2p]") {
   int told = 0;
   for (int seed = 0; seed < 20'000; ++seed) {
