@@ -7,6 +7,15 @@
 #include "runtime/p2p/disjoint.h"
 
 namespace shunt::p2p {
+namespace {
+
+// Pairs of sets whose ranges overlap, as those of 512 layers that are interleaved in one region do.
+// Beyond it nothing is shown: a section comes from others, and must not cost what they like.
+constexpr int kPairsMax = 1 << 17;
+// The same for two lists, which are compared with each transfer.
+constexpr int kPairsOfListsMax = 1 << 12;
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<const PreparedList>> PreparedList::Prepare(Section section,
                                                                           Space space) {
@@ -46,11 +55,13 @@ size_t PreparedList::FindSet(uint64_t piece) const {
 }
 
 bool PreparedList::ShowDisjoint() const {
+  int pairs = 0;
   for (size_t i = 0; i < boxes_.size(); ++i) {
     for (size_t k = i + 1; k < boxes_.size(); ++k) {
       const Box& a = boxes_[i];
       const Box& b = boxes_[k];
       if (b.region != a.region || b.begin >= a.end) break;
+      if (++pairs > kPairsMax) return false;
       if (!SurelyDisjoint(section_.sets[a.set], section_.sets[b.set])) return false;
     }
   }
@@ -61,7 +72,8 @@ bool PreparedList::SurelyApartFrom(const PreparedList& other) const {
   if (space_ != other.space_) return true;
   // Both lists sorted by where their sets begin: each set is held against those of the other list
   // that begin in it.
-  const auto begins_inside = [](const PreparedList& outer, const PreparedList& inner) {
+  int pairs = 0;
+  const auto may_meet = [&pairs](const PreparedList& outer, const PreparedList& inner) {
     size_t from = 0;
     for (const Box& a : outer.boxes_) {
       const auto before = [&](const Box& b) {
@@ -71,12 +83,13 @@ bool PreparedList::SurelyApartFrom(const PreparedList& other) const {
       for (size_t k = from; k < inner.boxes_.size(); ++k) {
         const Box& b = inner.boxes_[k];
         if (b.region != a.region || b.begin >= a.end) break;
+        if (++pairs > kPairsOfListsMax) return true;
         if (!SurelyDisjoint(outer.section_.sets[a.set], inner.section_.sets[b.set])) return true;
       }
     }
     return false;
   };
-  return !begins_inside(*this, other) && !begins_inside(other, *this);
+  return !may_meet(*this, other) && !may_meet(other, *this);
 }
 
 }  // namespace shunt::p2p

@@ -20,7 +20,7 @@ using Space = uint64_t;
 // Immutable; shared by all transfers that name pieces of it.
 class PreparedList {
  public:
-  // Check's errors. Time: O(sets²) at worst, microseconds for what is regular.
+  // Check's errors. Time: microseconds for what is regular, tens of milliseconds at worst.
   static absl::StatusOr<std::shared_ptr<const PreparedList>> Prepare(Section section, Space space);
 
   const Section& section() const { return section_; }
