@@ -286,6 +286,8 @@ void PostTable() {
   const absl::Span<const uint32_t> to_ids = absl::MakeSpan(others).first(kCount);
   std::vector<uint64_t> wide(ids.begin(), ids.end()), to_wide(to_ids.begin(), to_ids.end());
   std::vector<Descriptor> raw, to_raw;
+  raw.reserve(kCount);
+  to_raw.reserve(kCount);
   for (const uint32_t id : ids) raw.push_back({kFrom, id * kBytes, kBytes});
   for (const uint32_t id : to_ids) to_raw.push_back({kTo, id * kBytes, kBytes});
   const std::vector<RegionExtent> regions = {{kFrom, kPool * kBytes}, {kTo, kPool * kBytes}};

@@ -47,9 +47,9 @@ uint64_t Cursor::TakeMark(uint64_t* begin) const {
 
 void Cursor::SeekRaw(uint64_t begin) {
   const Selection& s = *selection_;
-  if (s.raw_bytes() != 0) {
-    index_ = begin / s.raw_bytes();
-    skip_ = begin % s.raw_bytes();
+  if (const uint64_t length = s.raw_bytes(); length != 0) {
+    index_ = begin / length;
+    skip_ = begin % length;
     return;
   }
   index_ = TakeMark(&begin);

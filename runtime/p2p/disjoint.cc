@@ -88,21 +88,22 @@ bool SurelyDisjoint(const StridedSet& a, const StridedSet& b) { return Apart(Nes
 
 bool Intersect(const Progression& a, const Progression& b) {
   if (a.count == 0 || b.count == 0) return false;
-  const Wide last_a = a.first + static_cast<Wide>(a.count - 1) * a.step;
-  const Wide last_b = b.first + static_cast<Wide>(b.count - 1) * b.step;
+  const uint64_t step_a = std::max<uint64_t>(a.step, 1), step_b = std::max<uint64_t>(b.step, 1);
+  const Wide last_a = a.first + static_cast<Wide>(a.count - 1) * step_a;
+  const Wide last_b = b.first + static_cast<Wide>(b.count - 1) * step_b;
   const Wide low = std::max(a.first, b.first);
   const Wide high = std::min(last_a, last_b);
   if (low > high) return false;
-  if (a.count == 1) return (static_cast<Wide>(a.first) - b.first) % b.step == 0;
-  if (b.count == 1) return (static_cast<Wide>(b.first) - a.first) % a.step == 0;
-  const uint64_t common = std::gcd(a.step, b.step);
+  if (a.count == 1) return (static_cast<Wide>(a.first) - b.first) % step_b == 0;
+  if (b.count == 1) return (static_cast<Wide>(b.first) - a.first) % step_a == 0;
+  const uint64_t common = std::gcd(step_a, step_b);
   const Wide difference = static_cast<Wide>(b.first) - a.first;
   if (difference % common != 0) return false;
-  // x = a.first + a.step * k, with k = difference / common * (a.step / common)^-1 mod m.
-  const Wide m = b.step / common;
+  // x = a.first + step_a * k, with k = difference / common * (step_a / common)^-1 mod m.
+  const Wide m = step_b / common;
   Wide inverse = 0;
   {
-    Wide r0 = m, r1 = a.step / common % m, t0 = 0, t1 = 1;
+    Wide r0 = m, r1 = step_a / common % m, t0 = 0, t1 = 1;
     while (r1 != 0) {
       const Wide q = r0 / r1;
       std::tie(r0, r1) = std::pair(r1, r0 - q * r1);
@@ -112,8 +113,8 @@ bool Intersect(const Progression& a, const Progression& b) {
   }
   Wide k = difference / common % m * inverse % m;
   if (k < 0) k += m;
-  const Wide period = static_cast<Wide>(a.step) * m;
-  const Wide x = a.first + a.step * k;  // the least common number not below a.first, in a's steps
+  const Wide period = static_cast<Wide>(step_a) * m;
+  const Wide x = a.first + step_a * k;  // the least common number not below a.first, in a's steps
   const Wide at = x >= low ? x : x + (low - x + period - 1) / period * period;
   return at <= high;
 }

@@ -77,7 +77,7 @@ std::vector<uint64_t> Shapes::Ids(uint64_t count, uint64_t limit) {
   return ids;
 }
 
-Side Shapes::OfList(std::shared_ptr<const PreparedList> list) {
+Side Shapes::OfList(const std::shared_ptr<const PreparedList>& list) {
   const Section& section = list->section();
   const uint64_t pieces = PiecesOf(section);
   Places places;

@@ -37,7 +37,7 @@ class Shapes {
   // `count` ids below `limit`, some of them twice now and then.
   std::vector<uint64_t> Ids(uint64_t count, uint64_t limit);
   // All, runs or ids of a list.
-  Side OfList(std::shared_ptr<const PreparedList> list);
+  Side OfList(const std::shared_ptr<const PreparedList>& list);
   // Blocks of one length in one region, in the order of random ids, of `bytes` in all. `piece`
   // divides bytes.
   Side Blocks(Space space, const RegionExtent& region, uint64_t piece, uint64_t bytes);
