@@ -150,20 +150,21 @@ void Copy(const char* name, uint64_t from_bytes, bool permute_from, uint64_t to_
   Row(name, total, threads, ours, plain);
 }
 
-// One of two tensor-parallel ranks takes its half of the heads of permuted blocks of 32 KiB.
-void SplitHeads(uint64_t total, int threads) {
-  constexpr uint64_t kTokens = 16, kToken = 2048, kHalf = kToken / 2, kBlock = kTokens * kToken;
-  const uint64_t blocks = total / (kTokens * kHalf);
+// One of several tensor-parallel ranks takes its part of the heads of permuted blocks of 32 KiB.
+void SplitHeads(uint64_t ranks, uint64_t total, int threads) {
+  constexpr uint64_t kTokens = 16, kToken = 2048, kBlock = kTokens * kToken;
+  const uint64_t part = kToken / ranks;
+  const uint64_t blocks = total / (kTokens * part);
   Arena arena(blocks * kBlock);
   Section section;
   section.name = "heads";
   section.regions = {{kFrom, blocks * kBlock}};
-  section.sets = {{kFrom, kHalf, kHalf, {{{1, 0}, {blocks, kBlock}, {kTokens, kToken}}}}};
+  section.sets = {{kFrom, part, part, {{{1, 0}, {blocks, kBlock}, {kTokens, kToken}}}}};
   const std::vector<uint32_t> from_ids = Permuted(blocks, 1), to_ids = Permuted(blocks, 2);
   const auto plan = Must(TransferPlan::Make(
       Must(Selection::Ids(Must(PreparedList::Prepare(section, 0)), absl::MakeSpan(from_ids),
                           {kTokens, 1, 0})),
-      Must(Selection::Ids(Blocks(kTo, blocks, kTokens * kHalf), absl::MakeSpan(to_ids)))));
+      Must(Selection::Ids(Blocks(kTo, blocks, kTokens * part), absl::MakeSpan(to_ids)))));
   std::byte* from = *arena.Find({kFrom, 0});
   std::byte* to = *arena.Find({kTo, 0});
   std::vector<double> ours, plain;
@@ -177,14 +178,14 @@ void SplitHeads(uint64_t total, int threads) {
         const uint64_t end = blocks * (thread + 1) / threads;
         for (uint64_t i = blocks * thread / threads; i < end; ++i) {
           for (uint64_t t = 0; t < kTokens; ++t) {
-            std::memcpy(to + to_ids[i] * kTokens * kHalf + t * kHalf,
-                        from + from_ids[i] * kBlock + t * kToken + kHalf, kHalf);
+            std::memcpy(to + to_ids[i] * kTokens * part + t * part,
+                        from + from_ids[i] * kBlock + t * kToken + part, part);
           }
         }
       });
     }));
   }
-  Row("1 KiB of each 2 KiB, blocks permuted", total, threads, ours, plain);
+  Row(absl::StrCat(part, " B of each 2 KiB, permuted").c_str(), total, threads, ours, plain);
 }
 
 // Permuted blocks to messages of 1 MiB, and back; the buffer of one message, as between nodes.
@@ -225,7 +226,7 @@ void Messages(uint64_t bytes, uint64_t total) {
 
 void CopyTable(int threads, uint64_t mib_max) {
   std::printf("%-34s %10s %3s %8s %8s %6s\n", "shape", "payload", "thr", "GB/s", "memcpy", "ratio");
-  for (const uint64_t mib : {32, 128, 512, 1024}) {
+  for (const uint64_t mib : {2, 32, 128, 512, 1024}) {
     if (mib > mib_max) break;
     for (const uint64_t kib : {4, 8, 18, 32}) {
       const uint64_t bytes = kib << 10;
@@ -238,7 +239,8 @@ void CopyTable(int threads, uint64_t mib_max) {
     }
     Copy("32 KiB to 4 KiB, permuted", 32 << 10, true, 4 << 10, true, mib << 20, threads);
     Copy("4 KiB to 32 KiB, permuted", 4 << 10, true, 32 << 10, true, mib << 20, threads);
-    SplitHeads(mib << 20, threads);
+    SplitHeads(2, mib << 20, threads);
+    SplitHeads(8, mib << 20, threads);
     if (threads == 1) {
       Messages(8 << 10, mib << 20);
       Messages(32 << 10, mib << 20);
