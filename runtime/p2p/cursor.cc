@@ -88,6 +88,20 @@ void Cursor::SeekIds(uint64_t begin) {
   repeat_add_ = number / s.ids() * s.shape().repeat_step;
 }
 
+uint64_t Cursor::Locate(const Geometry& geometry, uint64_t number, uint64_t most) {
+  uint64_t count;
+  located_.region = geometry.region();
+  located_.offset = geometry.Locate(number, &count);
+  count = std::min(count, most);
+  located_.bytes = count * geometry.length();
+  if (most > 1) {
+    const Geometry::Row row = geometry.RowAt(number);
+    row_left_ = std::min(row.left, most - 1);
+    row_stride_ = row.stride;
+  }
+  return count;
+}
+
 // The next extent as one list entry gives it; empty at the end.
 template <Selection::Form kForm>
 inline Extent Cursor::Fetch() {
@@ -97,29 +111,31 @@ inline Extent Cursor::Fetch() {
   if constexpr (kForm == Selection::Form::kRaw) {
     const Selection::RawPiece piece = s.raw_piece(index_++);
     extent = {piece.region, piece.offset, piece.bytes};
-  } else if constexpr (kForm == Selection::Form::kRuns) {
-    const Selection::Segment& segment = s.segments()[index_];
-    const Geometry& geometry = s.list()->geometry(segment.set);
-    uint64_t count;
-    extent.region = geometry.region();
-    extent.offset = geometry.Locate(segment.first + piece_ * segment.step, &count);
-    count = segment.step == 1 ? std::min(count, segment.count - piece_) : 1;
-    extent.bytes = count * geometry.length();
-    if ((piece_ += count) == segment.count) {
-      piece_ = 0;
-      ++index_;
-    }
   } else {
-    const PreparedList& list = *s.list();
-    const uint64_t piece = (s.id(index_) + repeat_add_) * s.shape().unit + piece_;
-    const size_t set = list.SetOf(piece);
-    const Geometry& geometry = list.geometry(set);
-    uint64_t count;
-    extent.region = geometry.region();
-    extent.offset = geometry.Locate(piece - list.first_piece(set), &count);
-    count = std::min(count, s.shape().unit - piece_);
-    extent.bytes = count * geometry.length();
-    if ((piece_ += count) == s.shape().unit) {
+    uint64_t count = 1;
+    if (row_left_ > 0) {
+      --row_left_;
+      located_.offset += row_stride_;
+    } else if constexpr (kForm == Selection::Form::kRuns) {
+      const Selection::Segment& segment = s.segments()[index_];
+      count = Locate(s.list()->geometry(segment.set), segment.first + piece_ * segment.step,
+                     segment.step == 1 ? segment.count - piece_ : 1);
+    } else {
+      const PreparedList& list = *s.list();
+      const uint64_t piece = (s.id(index_) + repeat_add_) * s.shape().unit + piece_;
+      const size_t set = list.SetOf(piece);
+      count = Locate(list.geometry(set), piece - list.first_piece(set), s.shape().unit - piece_);
+    }
+    extent.region = located_.region;
+    extent.offset = located_.offset;
+    extent.bytes = located_.bytes;
+    piece_ += count;
+    if constexpr (kForm == Selection::Form::kRuns) {
+      if (piece_ == s.segments()[index_].count) {
+        piece_ = 0;
+        ++index_;
+      }
+    } else if (piece_ == s.shape().unit) {
       piece_ = 0;
       if (++index_ == s.ids()) {
         index_ = 0;

@@ -42,6 +42,8 @@ class Cursor {
   void LoadAs();
   template <Selection::Form kForm>
   Extent Fetch();
+  // Piece `number` of a set, and those behind it, `most` at most: as many as are contiguous.
+  uint64_t Locate(const Geometry& geometry, uint64_t number, uint64_t most);
 
   const Selection* selection_;
   Extent extent_;
@@ -51,6 +53,11 @@ class Cursor {
   uint64_t piece_ = 0;       // in the segment, or of those that the id names
   uint64_t skip_ = 0;        // bytes of the first piece that come before
   uint64_t repeat_add_ = 0;  // to each id
+  // The last piece that was located, and how many follow in steps of one stride: small pieces, as
+  // the heads of a token are, need no division each.
+  Extent located_;
+  uint64_t row_left_ = 0;
+  uint64_t row_stride_ = 0;
 };
 
 }  // namespace shunt::p2p

@@ -38,6 +38,18 @@ class Geometry {
   uint64_t length() const { return length_; }
   // So many pieces with consecutive numbers lie one behind the other, beginning with each multiple.
   uint64_t run() const { return run_.divisor(); }
+  // The pieces that follow this one, so many, each `stride` behind the one before; 0 where pieces
+  // lie one behind the other anyhow.
+  struct Row {
+    uint64_t left = 0;
+    uint64_t stride = 0;
+  };
+  Row RowAt(uint64_t number) const {
+    if (dims_ == 0 || run() > 1) return {};
+    const Divider& inner = count_[dims_ - 1];
+    const uint64_t at = number - inner(number) * inner.divisor();
+    return {inner.divisor() - 1 - at, stride_[dims_ - 1]};
+  }
   // Where piece `number` begins, and how many pieces lie one behind the other from there, itself
   // included.
   uint64_t Locate(uint64_t number, uint64_t* contiguous) const {
