@@ -84,7 +84,8 @@ void Copier::Run(uint64_t chunk) const {
       count = 0;
     }
   }
-  if (count > 0) CopyRuns(absl::MakeConstSpan(runs.data(), count), policy_);
+  CopyRuns(absl::MakeConstSpan(runs.data(), count), policy_);
+  FinishRuns(policy_);
 }
 
 bool Copier::Cancel() {

@@ -80,10 +80,13 @@ HWY_EXPORT(StoreRuns);
 void CopyRuns(absl::Span<const PointerRun> runs, StorePolicy policy) {
   if (policy == StorePolicy::kStreaming) {
     HWY_DYNAMIC_DISPATCH(StreamRuns)(runs.data(), runs.size());
-    hwy::FlushStream();
   } else {
     HWY_DYNAMIC_DISPATCH(StoreRuns)(runs.data(), runs.size());
   }
+}
+
+void FinishRuns(StorePolicy policy) {
+  if (policy == StorePolicy::kStreaming) hwy::FlushStream();
 }
 
 }  // namespace shunt::p2p

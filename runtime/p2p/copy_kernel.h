@@ -15,9 +15,12 @@ struct PointerRun {
 };
 
 // Runs must not overlap. Differs from CopyInto in what permuted blocks need: while one run is
-// copied, the next one's first lines are fetched, which the processor can't foresee, and there is
-// one fence a call, not one a run. Bytes are visible to a thread that the caller then synchronises
-// with.
+// copied, the next one's first lines are fetched, which the processor can't foresee, and nothing is
+// fenced.
 void CopyRuns(absl::Span<const PointerRun> runs, StorePolicy policy);
+
+// After the last of some calls that streamed: their bytes are visible to whoever this thread then
+// synchronises with. Waits for all stores, so not once for a few short runs.
+void FinishRuns(StorePolicy policy);
 
 }  // namespace shunt::p2p

@@ -30,6 +30,7 @@ void CopyExtents(const Selection& selection, uint64_t begin, uint64_t bytes, Sto
     }
   }
   CopyRuns(absl::MakeConstSpan(runs.data(), count), policy);
+  FinishRuns(policy);
 }
 
 }  // namespace
