@@ -77,10 +77,18 @@ absl::Status CheckRuns(const Segments& reads, const Segments& writes, const Prep
   return absl::OkStatus();
 }
 
-// A set of numbers between two bounds.
+// A set of numbers between two bounds; one at a time in a thread. The memory is kept for the next
+// one: touching new pages would take as long as the whole check.
 class Bits {
  public:
-  Bits(uint64_t low, uint64_t high) : low_(low), words_((high - low) / 64 + 1) {}
+  Bits(uint64_t low, uint64_t high) : low_(low), words_(Kept()) {
+    words_.assign((high - low) / 64 + 1, 0);
+  }
+  ~Bits() {
+    if (words_.capacity() > kWordsKeptMax) std::vector<uint64_t>().swap(words_);
+  }
+  Bits(const Bits&) = delete;
+  Bits& operator=(const Bits&) = delete;
   // False if it is there already.
   bool Add(uint64_t number) {
     const uint64_t at = number - low_;
@@ -95,8 +103,15 @@ class Bits {
   }
 
  private:
+  static constexpr size_t kWordsKeptMax = size_t{1} << 18;  // 2 MiB
+
+  static std::vector<uint64_t>& Kept() {
+    static thread_local std::vector<uint64_t> words;
+    return words;
+  }
+
   uint64_t low_;
-  std::vector<uint64_t> words_;
+  std::vector<uint64_t>& words_;
 };
 
 bool Dense(uint64_t low, uint64_t high, uint64_t ids) { return (high - low) / kBitsPerId <= ids; }
