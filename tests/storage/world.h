@@ -55,7 +55,7 @@ class World {
       if (PollOnce() > 0) continue;
       SHUNT_CHECK(NowNs() < limit_ns);
       pollfd ready{.fd = store().fd(), .events = POLLIN, .revents = 0};
-      ::poll(&ready, 1, 10'000);
+      SHUNT_CHECK(::poll(&ready, 1, 30'000) != 0);  // a wake-up was lost
     }
   }
   size_t PollOnce() {

@@ -11,6 +11,9 @@
 #include "runtime/storage/posix/posix_store.h"
 #include "tests/storage/world.h"
 #include "tests/support/temp_dir.h"
+#ifdef SHUNT_TEST_S3
+#include "tests/storage/s3_world.h"
+#endif
 
 namespace shunt::storage::testing {
 
@@ -66,6 +69,10 @@ class PosixPlainWorld : public PosixWorld {
   PosixPlainWorld() : PosixWorld({.queue_depth = 1, .direct = false, .unnamed_drafts = false}) {}
 };
 
+#ifdef SHUNT_TEST_S3
+using Worlds = std::tuple<S3World>;
+#else
 using Worlds = std::tuple<PosixUringWorld, PosixThreadsWorld, PosixPlainWorld>;
+#endif
 
 }  // namespace shunt::storage::testing
