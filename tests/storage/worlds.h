@@ -14,6 +14,9 @@
 #ifdef SHUNT_TEST_S3
 #include "tests/storage/s3_world.h"
 #endif
+#ifdef SHUNT_TEST_PLUGIN
+#include "tests/storage/plugin_world.h"
+#endif
 
 namespace shunt::storage::testing {
 
@@ -71,6 +74,8 @@ class PosixPlainWorld : public PosixWorld {
 
 #ifdef SHUNT_TEST_S3
 using Worlds = std::tuple<S3World>;
+#elif defined(SHUNT_TEST_PLUGIN)
+using Worlds = std::tuple<PluginWorld>;
 #else
 using Worlds = std::tuple<PosixUringWorld, PosixThreadsWorld, PosixPlainWorld>;
 #endif
