@@ -143,14 +143,15 @@ class Parser {
     const size_t begin = at_;
     const std::string_view name = Name();
     if (name.empty()) return Bad(begin, "expected the name of an element");
+    const size_t colon = name.rfind(':');
+    const std::string_view local = colon == std::string_view::npos ? name : name.substr(colon + 1);
+    if (local.empty()) return Bad(begin, "an element without a name of its own");
     if (open_.empty() && root_seen_) return Bad(begin, "a second root element");
     if (open_.size() == kDepthMax) return Bad(begin, "elements nest too deeply");
     root_seen_ = true;
     SHUNT_RETURN_IF_ERROR(SkipAttributes());
     if (!open_.empty()) open_.back().leaf = false;
     open_.push_back({.name = std::string(name), .path_before = path_.size(), .text = {}});
-    const size_t colon = name.rfind(':');
-    const std::string_view local = colon == std::string_view::npos ? name : name.substr(colon + 1);
     if (!path_.empty()) path_ += '/';
     path_ += local;
     if (Take("/>")) return Close();
