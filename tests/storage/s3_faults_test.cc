@@ -267,6 +267,26 @@ TEST_CASE("a completion whose answer is lost is looked for before it is called a
   CHECK(uploads.completes == 2);
 }
 
+TEST_CASE("a PUT whose answer is lost is looked for before it is called a failure") {
+  const bool stored = GENERATE(true, false);
+  HostileServer server([&](const std::string& head, const std::string&, int number) {
+    if (Is(head, "PUT")) {
+      return number == 0 ? Reply{"", Then::kReset} : HttpError(412, "PreconditionFailed");
+    }
+    return Reply{"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nETag: \"" +
+                 std::string(stored ? "594f803b380a41396ed63dca39503542" : "another") +
+                 "\"\r\n\r\n"};
+  });
+  HostileWorld world(server);
+  Buffer data(5, static_cast<std::byte>('a'));
+  const Completion draft = world.Begin("a", 5, /*if_absent=*/true);
+  REQUIRE(world.Write(draft.object, data).status.ok());
+  const Completion committed = world.Commit(draft.object);
+  INFO(committed.status);
+  CHECK(committed.status.code() == (stored ? StatusCode::kOk : StatusCode::kAlreadyExists));
+  CHECK(committed.bytes == (stored ? 5 : 0));
+}
+
 TEST_CASE("a completion that fails aborts the upload") {
   const Reply reply =
       GENERATE(Http200("<Error><Code>InternalError</Code></Error>"), HttpError(400, "InvalidPart"),

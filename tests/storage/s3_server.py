@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs a command against a real S3 server: Ceph's gateway over one monitor and one object store in memory, all on
-loopback and in a directory that is removed afterwards. The command finds its address in SHUNT_TEST_S3.
+loopback and in a directory that is removed afterwards. The command finds its addresses in SHUNT_TEST_S3 and
+SHUNT_TEST_S3_TLS, and who signed its certificate in SHUNT_TEST_S3_CA.
 
   s3_server.py COMMAND...    exits with the command's code; 77 where the packages are missing
 """
@@ -15,7 +16,7 @@ import tempfile
 import time
 import uuid
 
-PROGRAMS = ["ceph", "ceph-authtool", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "radosgw-admin"]
+PROGRAMS = ["ceph", "ceph-authtool", "ceph-mon", "ceph-osd", "monmaptool", "openssl", "radosgw", "radosgw-admin"]
 
 CONFIG = """[global]
 fsid = {fsid}
@@ -52,7 +53,7 @@ memstore device bytes = 1073741824
 osd class load list = *
 osd class default list = *
 [client.rgw]
-rgw frontends = beast endpoint=127.0.0.1:{http}
+rgw frontends = beast endpoint=127.0.0.1:{http} ssl_endpoint=127.0.0.1:{https} ssl_certificate={dir}/tls.pem
 rgw dns name = s3.localhost
 rgw thread pool size = 16
 rgw data = {dir}/rgw
@@ -81,11 +82,12 @@ class Server:
         self.dir = pathlib.Path(directory)
         for name in ("mon", "osd", "rgw", "log", "run", "crash"):
             (self.dir / name).mkdir()
-        self.mon1, self.mon2, self.http = free_ports(3)
+        self.mon1, self.mon2, self.http, self.https = free_ports(4)
         base = 20000 + os.getpid() % 300 * 100
         self.fsid = str(uuid.uuid4())
         (self.dir / "ceph.conf").write_text(CONFIG.format(
-            fsid=self.fsid, dir=directory, mon1=self.mon1, mon2=self.mon2, http=self.http, first=base, last=base + 99))
+            fsid=self.fsid, dir=directory, mon1=self.mon1, mon2=self.mon2, http=self.http, https=self.https,
+            first=base, last=base + 99))
         self.environment = dict(os.environ, CEPH_CONF=str(self.dir / "ceph.conf"))
         self.running = []
 
@@ -99,7 +101,15 @@ class Server:
         with open(self.dir / "log" / f"{name}.out", "w") as out:
             self.running.append((name, subprocess.Popen(command, env=self.environment, stdout=out, stderr=out)))
 
+    def make_certificate(self):
+        key, certificate = self.dir / "key.pem", self.dir / "ca.pem"
+        self.call("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                  "-days", "2", "-subj", "/CN=shunt test", "-addext", "subjectAltName=IP:127.0.0.1",
+                  "-keyout", str(key), "-out", str(certificate))
+        (self.dir / "tls.pem").write_text(key.read_text() + certificate.read_text())
+
     def up(self):
+        self.make_certificate()
         keyring, monmap = str(self.dir / "keyring"), str(self.dir / "monmap")
         everything = [arg for who in ("mon", "osd", "mgr") for arg in ("--cap", who, "allow *")]
         self.call("ceph-authtool", "-C", keyring, "--gen-key", "-n", "mon.", "--cap", "mon", "allow *")
@@ -155,7 +165,9 @@ def main():
         server = Server(directory)
         try:
             server.up()
-            environment = dict(os.environ, SHUNT_TEST_S3=f"http://127.0.0.1:{server.http}")
+            environment = dict(os.environ, SHUNT_TEST_S3=f"http://127.0.0.1:{server.http}",
+                               SHUNT_TEST_S3_TLS=f"https://127.0.0.1:{server.https}",
+                               SHUNT_TEST_S3_CA=f"{directory}/ca.pem")
             code = subprocess.run(sys.argv[1:], env=environment).returncode
         finally:
             server.down()

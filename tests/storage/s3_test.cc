@@ -234,7 +234,28 @@ TEST_CASE("buckets can be part of the host name") {
   CHECK(opened.bytes == 100);
 }
 
-TEST_CASE("a server that nobody trusts is refused, and one that is gone is UNAVAILABLE") {
+TEST_CASE("over TLS a server is believed if the configured authority has signed for it") {
+  S3World world;
+  world.Put("a", Pattern(100, 1));
+  S3Options options = TestOptions();
+  options.endpoint.url = std::getenv("SHUNT_TEST_S3_TLS");
+  options.endpoint.ca_file = std::getenv("SHUNT_TEST_S3_CA");
+  const Completion trusted = OpenWith(options, world.container(), "a");
+  INFO(trusted.status);
+  CHECK(trusted.status.ok());
+  S3World over_tls(options);
+  const Buffer data = Pattern(2 * kPart + 1, 3);
+  over_tls.Put("b", data);
+  CHECK(Same(over_tls.Get("b"), data));
+  options.endpoint.ca_file.clear();
+  const Completion unknown = OpenWith(options, world.container(), "a");
+  CHECK(unknown.status.code() == StatusCode::kUnauthenticated);
+  CHECK_THAT(Words(unknown), Catch::Contains("certificate"));
+  options.endpoint.ca_file = "/nonexistent/ca.pem";
+  CHECK(OpenWith(options, world.container(), "a").status.code() == StatusCode::kUnauthenticated);
+}
+
+TEST_CASE("a server that is gone is UNAVAILABLE, with the number of attempts") {
   S3Options options = TestOptions();
   options.attempts_max = 2;
   options.endpoint.url = "http://127.0.0.1:1";

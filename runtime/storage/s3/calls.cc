@@ -111,7 +111,8 @@ void Calls::Send(uint64_t id, State* state) {
                       .ca_file = options_.endpoint.ca_file,
                       .text = call.text,
                       .data = call.data,
-                      .into = call.into};
+                      .into = call.into,
+                      .fresh_connection = call.fresh_connection};
   if (!keys.anonymous()) {
     request.signing = {.region = options_.endpoint.region,
                        .service = "s3",
@@ -140,6 +141,7 @@ void Calls::TakeIn(HttpResult answer) {
   CallResult result{.status = {}, .code = {}, .attempts = state->attempts, .http = {}};
   bool retry = false;
   if (!answer.status.ok()) {
+    state->lost = true;
     result.status =
         absl::Status(answer.status.code(), absl::StrCat(call.what, ": ", answer.status.message()));
     retry = absl::IsUnavailable(answer.status);
@@ -158,6 +160,7 @@ void Calls::TakeIn(HttpResult answer) {
     result.status = absl::DataLossError(absl::StrCat(
         call.what, ": the server answered ", answer.http_status, " to a range, expected 206"));
   }
+  result.lost = state->lost;
   result.http = std::move(answer);
   RetryOrEnd(id, state, std::move(result), retry);
 }

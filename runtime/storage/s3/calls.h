@@ -26,6 +26,7 @@ struct CallResult {
   absl::Status status = {};
   std::string code = {};  // S3's word for the error, if it gave one
   uint32_t attempts = 1;
+  bool lost = false;  // the answer to one of the attempts: it may have had its effect
   HttpResult http = {};
 };
 
@@ -38,6 +39,7 @@ struct Call {
   std::string text = {};  // sent, or
   Spans data = {};        // sent; unchanged until `done`, or Stop
   Spans into = {};
+  bool fresh_connection = false;  // as in HttpRequest
   int64_t deadline_ns = kNeverNs;
   std::function<void(CallResult)> done = {};
 };
@@ -59,6 +61,7 @@ class Calls {
     uint32_t attempts = 0;
     bool renewed = false;  // tried with new keys
     bool at_http = false;
+    bool lost = false;
   };
 
   Calls(const S3Options& options, std::unique_ptr<Http> http, Timers timers)

@@ -255,6 +255,7 @@ void CurlHttp::Start(uint64_t id, HttpRequest request) {
   set(CURLOPT_PATH_AS_IS, 1L);  // what is signed is what is sent
   set(CURLOPT_NOSIGNAL, 1L);
   set(CURLOPT_TCP_NODELAY, 1L);
+  set(CURLOPT_FRESH_CONNECT, asked.fresh_connection ? 1L : 0L);
   set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));  // one stream a connection
   // Bodies of a megabyte and more wait so long for the server's leave. (Asking for no wait at all
   // takes an empty header, which libcurl 7.88 signs and does not send.)

@@ -30,6 +30,9 @@ struct HttpRequest {
   Spans data = {};
   // Where the body of an answer 206 goes, which must fill it. Other answers are kept as text.
   Spans into = {};
+  // libcurl sends a request again by itself when a connection that it had kept dies without an
+  // answer. Where that must not go unseen, a new one is made.
+  bool fresh_connection = false;
 };
 
 struct HttpResult {

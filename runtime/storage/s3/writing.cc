@@ -23,9 +23,14 @@ uint64_t PartBytes(const S3Object& draft, size_t part) {
   return std::min(draft.part_bytes, draft.bytes - part * draft.part_bytes);
 }
 
-// What S3 makes the ETag of an upload in parts from: the parts' MD5 sums. Empty if the parts' ETags
-// are none.
-std::string UploadEtag(const S3Object& draft) {
+// What S3 calls the object that the draft becomes: by its MD5 sum, or by that of its parts' sums.
+// Empty if the parts' ETags are none.
+std::string EtagOf(const S3Object& draft) {
+  if (draft.upload.empty()) {
+    const std::vector<std::byte>& data = draft.parts[0].staging;
+    const std::string_view text(reinterpret_cast<const char*>(data.data()), data.size());
+    return absl::StrCat("\"", absl::BytesToHexString(Md5(text)), "\"");
+  }
   std::string sums;
   for (const S3Object::Part& part : draft.parts) {
     std::string hex = part.etag;
@@ -269,16 +274,19 @@ void S3Store::CommitWhole(Operation* operation, const std::shared_ptr<S3Object>&
   std::vector<std::string> headers = BodyHeaders(data);
   if (draft->if_absent) headers.push_back("If-None-Match: *");
   StartCall(operation, *draft,
-            {.method = "PUT", .headers = std::move(headers), .data = std::move(data)},
+            {.method = "PUT",
+             .headers = std::move(headers),
+             .data = std::move(data),
+             .fresh_connection = draft->if_absent},
             [this, draft](Operation* operation, CallResult result) {
               operation->status = std::move(result.status);
               operation->bytes = operation->status.ok() ? draft->bytes : 0;
               if (result.http.http_status == 412) {
                 operation->status = absl::AlreadyExistsError(
                     absl::StrCat(draft->label, " exists, expected no object by that name"));
-              } else if (absl::IsUnavailable(operation->status) && result.http.http_status == 0) {
-                operation->status = absl::UnknownError(
-                    absl::StrCat(operation->status.message(), "; the server may have it"));
+              }
+              if (!operation->status.ok() && result.lost) {
+                return CheckWhetherCommitted(operation, draft);
               }
               RemoveUpload(operation, draft);
             });
@@ -308,7 +316,8 @@ void S3Store::CommitParts(Operation* operation, const std::shared_ptr<S3Object>&
   Call call{.method = "POST",
             .query = {{"uploadId", draft->upload}},
             .headers = {"Content-Type: application/xml"},
-            .text = std::move(text)};
+            .text = std::move(text),
+            .fresh_connection = draft->if_absent};
   if (draft->if_absent) call.headers.push_back("If-None-Match: *");
   StartCall(
       operation, *draft, std::move(call), [this, draft](Operation* operation, CallResult result) {
@@ -326,14 +335,15 @@ void S3Store::CommitParts(Operation* operation, const std::shared_ptr<S3Object>&
         if (result.http.http_status == 412) {
           operation->status = absl::AlreadyExistsError(
               absl::StrCat(draft->label, " exists, expected no object by that name"));
-        } else if (result.code == "NoSuchUpload" || result.http.http_status == 0) {
-          // An earlier attempt may have succeeded, whose answer was lost.
+        }
+        if (result.lost || result.code == "NoSuchUpload") {
           return CheckWhetherCommitted(operation, draft);
         }
         RemoveUpload(operation, draft);
       });
 }
 
+// An attempt whose answer was lost may have succeeded: then the object is there.
 void S3Store::CheckWhetherCommitted(Operation* operation, const std::shared_ptr<S3Object>& draft) {
   if (operation->status.ok()) {
     operation->status = absl::UnknownError(absl::StrCat(
@@ -342,7 +352,7 @@ void S3Store::CheckWhetherCommitted(Operation* operation, const std::shared_ptr<
   StartCall(
       operation, *draft, {.method = "HEAD"},
       [this, draft](Operation* operation, CallResult result) {
-        const std::string expected = UploadEtag(*draft);
+        const std::string expected = EtagOf(*draft);
         const bool there = result.status.ok() && !expected.empty() && result.http.etag == expected;
         if (there) {
           operation->status = absl::OkStatus();
