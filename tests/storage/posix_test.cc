@@ -2,11 +2,13 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <fstream>
 
 #include "tests/storage/worlds.h"
@@ -186,6 +188,41 @@ TEST_CASE("a process killed at any step leaves the old or the new object, and no
       }
     }
   }
+}
+
+TEST_CASE("whole blocks go past the page cache, heads and tails through it") {
+  PosixUringWorld world;
+  constexpr size_t kBytes = 1 << 20;
+  const UniqueFd probe(::open(world.directory().c_str(), O_TMPFILE | O_RDWR | O_DIRECT, 0600));
+  if (!probe.valid()) {
+    WARN("not tried: the file system of /tmp has no O_DIRECT");
+    return;
+  }
+  auto* const memory = static_cast<std::byte*>(std::aligned_alloc(4096, kBytes));
+  std::fill_n(memory, kBytes, std::byte{7});
+  const Completion draft = world.Begin("a", kBytes + 100);
+  Buffer tail(100, std::byte{8});
+  REQUIRE(world
+              .Write({{draft.object, 0, absl::MakeSpan(memory, kBytes)},
+                      {draft.object, kBytes, absl::MakeSpan(tail)}})
+              .status.ok());
+  REQUIRE(world.Commit(draft.object).status.ok());
+  const UniqueFd fd(::open(world.Path("a").c_str(), O_RDONLY));
+  auto map = Mapping::Map(fd.get(), kBytes + 100, Mapping::Access::kReadOnly);
+  REQUIRE(map.ok());
+  const auto cached = [&](size_t offset) {
+    unsigned char resident = 0;
+    REQUIRE(::mincore(map->data() + offset / 4096 * 4096, 1, &resident) == 0);
+    return (resident & 1) != 0;
+  };
+  CHECK(!cached(0));
+  CHECK(!cached(kBytes - 1));
+  CHECK(cached(kBytes));
+  const Completion opened = world.Open("a");
+  REQUIRE(world.Read({{opened.object, 0, absl::MakeSpan(memory, kBytes)}}).status.ok());
+  CHECK(std::count(memory, memory + kBytes, std::byte{7}) == kBytes);
+  CHECK(!cached(0));
+  std::free(memory);
 }
 
 TEST_CASE("a start removes drafts of the dead only") {

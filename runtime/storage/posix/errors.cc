@@ -7,7 +7,7 @@
 namespace shunt::storage {
 
 absl::Status FileError(int err, std::string_view what) {
-  const absl::Status status = ErrnoStatus(err, what);
+  absl::Status status = ErrnoStatus(err, what);
   switch (err) {
     case EFBIG:
       return {absl::StatusCode::kResourceExhausted, status.message()};

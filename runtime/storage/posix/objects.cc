@@ -172,13 +172,13 @@ void PosixStore::AbortDraft(std::shared_ptr<StoredFile> file, uint64_t token, ab
 void PosixStore::Close(ObjectId object) { objects_.erase(object); }
 
 void PosixStore::PostRead(TransferRequest request, uint64_t token) {
-  StartTransfer(/*write=*/false, std::move(request), token);
+  StartTransfer(/*write=*/false, request, token);
 }
 void PosixStore::PostWrite(TransferRequest request, uint64_t token) {
-  StartTransfer(/*write=*/true, std::move(request), token);
+  StartTransfer(/*write=*/true, request, token);
 }
 
-void PosixStore::StartTransfer(bool write, TransferRequest request, uint64_t token) {
+void PosixStore::StartTransfer(bool write, const TransferRequest& request, uint64_t token) {
   auto transfer = std::make_unique<Transfer>();
   transfer->id = next_id_++;
   transfer->token = token;

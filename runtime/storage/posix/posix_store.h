@@ -65,7 +65,7 @@ class PosixStore : public Store {
   absl::Status Start();
   void StartJob(uint64_t token, int64_t deadline_ns, std::string what, std::function<void()> work,
                 std::function<void(Completion*)> finish);
-  void StartTransfer(bool write, TransferRequest request, uint64_t token);
+  void StartTransfer(bool write, const TransferRequest& request, uint64_t token);
   absl::Status Resolve(bool write, const TransferRequest& request, std::vector<FilePiece>* pieces);
   void EndTransfer(Transfer* transfer);
   void AbortDraft(std::shared_ptr<StoredFile> file, uint64_t token, absl::Status status);

@@ -98,7 +98,9 @@ void S3Store::PostRead(TransferRequest request, uint64_t token) {
   uint64_t begin = 0, end = 0;
   const S3Object* of = nullptr;
   const auto flush = [&] {
-    if (!into.empty()) StartRange(operation, *of, begin, std::exchange(into, {}));
+    if (of != nullptr && !into.empty()) {
+      StartRange(operation, *of, begin, std::exchange(into, {}));
+    }
   };
   for (size_t i = 0; i < request.pieces.size(); ++i) {
     const Piece& piece = request.pieces[i];

@@ -351,7 +351,7 @@ void S3Store::CheckWhetherCommitted(Operation* operation, const std::shared_ptr<
   }
   StartCall(
       operation, *draft, {.method = "HEAD"},
-      [this, draft](Operation* operation, CallResult result) {
+      [this, draft](Operation* operation, const CallResult& result) {
         const std::string expected = EtagOf(*draft);
         const bool there = result.status.ok() && !expected.empty() && result.http.etag == expected;
         if (there) {
