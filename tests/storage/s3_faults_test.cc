@@ -129,6 +129,22 @@ TEST_CASE("no attempt begins after the deadline, and a silent server is left at 
   CHECK(NowNs() < deadline_ns + 5'000'000'000);
 }
 
+TEST_CASE(
+    "what could be tried again only after the deadline ends before it, with the server's words") {
+  HostileServer server([](const std::string& head, const std::string&, int) {
+    return Is(head, "HEAD") ? Head() : HttpError(503, "SlowDown");
+  });
+  S3Options options = OptionsFor(server);
+  options.backoff_first = options.backoff_max = std::chrono::hours(1);
+  HostileWorld world(options);
+  Buffer memory;
+  const int64_t deadline_ns = NowNs() + 10'000'000'000;
+  const Completion read = ReadFrom(world, &memory, deadline_ns);
+  CHECK(read.status.code() == StatusCode::kUnavailable);
+  CHECK_THAT(Words(read), Catch::Contains("SlowDown") && Catch::Contains("no time for another"));
+  CHECK(NowNs() < deadline_ns);
+}
+
 TEST_CASE("a connection that stalls is given up and tried again") {
   int reads = 0;
   HostileServer server([&](const std::string& head, const std::string&, int) {
@@ -175,6 +191,8 @@ TEST_CASE("a cancelled read of a silent server ends at once and touches nothing"
 TEST_CASE("lies about ranges are found") {
   const std::vector<std::pair<Reply, StatusCode>> lies = {
       {Range(kContent, "bytes 1-10/11"), StatusCode::kDataLoss},
+      {Range(kContent, "bytes 1-9/10"), StatusCode::kDataLoss},
+      {Range(kContent, "bytes 0-8/10"), StatusCode::kDataLoss},
       {Range(kContent, "bytes 0-9"), StatusCode::kDataLoss},
       {Range(std::string(10'000, 'x')), StatusCode::kDataLoss},
       {Http200(kContent), StatusCode::kDataLoss},
