@@ -28,9 +28,9 @@ class Spread {
   uint32_t crowded_ = 0;
 };
 
-// Where a thread that runs on `here` should go if it is one of too many there: `cpus` are those
-// that the participants run on, in order, `participant` is itself one of them. Returns `here` if it
-// may stay.
+// Where a thread that runs on `here` should go if it is one of too many there: `cpus` are those that
+// the participants run on, in order, `participant` is itself one of them. Returns `here` if it may
+// stay.
 int PlaceFor(const cpu_set_t& allowed, const int* cpus, int participants, int participant);
 
 }  // namespace shunt::board

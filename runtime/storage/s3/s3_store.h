@@ -3,7 +3,8 @@
 //
 //   s3_store.cc   what is posted, stopped, and has ended
 //   reading.cc    open (HEAD), ranged GETs in parallel
-//   writing.cc    drafts: one PUT, or an upload in parts, which are sent as they are complete
+//   writing.cc    drafts, in one part or many, which are sent as they are complete
+//   committing.cc how drafts end: one PUT, the completion of an upload, or its removal
 //
 //   calls.h       signing, retries, how many at a time   ─► http.h ─► libcurl
 //   identity.h    keys, and when they are got anew
@@ -112,6 +113,9 @@ class S3Store : public Store {
   void WritePart(Operation* operation, PartWrite* write);
   void SendPart(Operation* operation, const std::shared_ptr<S3Object>& draft, size_t part,
                 Spans data);
+  std::vector<std::string> BodyHeaders(const Spans& data) const;
+
+  // committing.cc
   void CommitWhole(Operation* operation, const std::shared_ptr<S3Object>& draft);
   void CommitParts(Operation* operation, const std::shared_ptr<S3Object>& draft);
   void CheckAbsent(Operation* operation, const std::shared_ptr<S3Object>& draft);
@@ -120,7 +124,6 @@ class S3Store : public Store {
   void RemoveUpload(Operation* operation, const std::shared_ptr<S3Object>& draft);
   void RemoveUnheard(const std::shared_ptr<S3Object>& draft);
   void StopWrites(const S3Object& draft);
-  std::vector<std::string> BodyHeaders(const Spans& data) const;
 
   const S3Options options_;
   std::unique_ptr<Calls> calls_;
