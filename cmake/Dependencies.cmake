@@ -3,7 +3,7 @@
 #   absl::status, absl::statusor, ...   abseil, shared
 #   shunt::grpc, shunt::protobuf        gRPC and protobuf, shared; for the daemon, the tools and tests only
 #   spdlog::spdlog  CLI11::CLI11  PkgConfig::tomlplusplus  hwy::hwy  PkgConfig::hwloc  PkgConfig::cares  PkgConfig::uring
-#   prometheus-cpp::core  prometheus-cpp::pull  Catch2::Catch2  ucx::ucp  CUDA::toolkit  Threads::Threads
+#   prometheus-cpp::core  prometheus-cpp::pull  Catch2::Catch2  ucx::ucp  CURL::libcurl  OpenSSL::Crypto  CUDA::toolkit  Threads::Threads
 
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
@@ -33,6 +33,7 @@ if(SHUNT_WITH_URING)
 endif()
 if(SHUNT_WITH_S3)
   find_package(CURL QUIET)
+  find_package(OpenSSL QUIET)
 endif()
 if(SHUNT_WITH_CUDA)
   find_package(CUDAToolkit 12 QUIET)

@@ -1,0 +1,114 @@
+#include "runtime/storage/posix/root.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "runtime/core/status.h"
+#include "runtime/storage/check.h"
+#include "runtime/storage/posix/errors.h"
+#include "runtime/storage/posix/leftovers.h"
+
+namespace shunt::storage {
+namespace {
+
+constexpr size_t kNameBytesMax = 4095;  // PATH_MAX without its zero
+
+absl::StatusOr<std::vector<std::string>> Components(std::string_view name) {
+  SHUNT_RETURN_IF_ERROR(CheckName("file name", name, kNameBytesMax));
+  std::vector<std::string> parts = absl::StrSplit(absl::string_view(name.data(), name.size()), '/');
+  for (const std::string& part : parts) {
+    // One name for each file: what is the same file must be seen to be.
+    if (part.empty() || part == "." || part == "..") {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "file name '", absl::CHexEscape(absl::string_view(name.data(), name.size())),
+          "' has the component '", part, "', expected a relative path of plain names"));
+    }
+  }
+  if (parts.front() == kPartialDirectory) {
+    return absl::PermissionDeniedError(absl::StrCat("file name '", parts.front(),
+                                                    "' is reserved for files that are not "
+                                                    "complete, expected another one"));
+  }
+  return parts;
+}
+
+// Why opening `leaf` failed. A link is told apart: its errno is that of a missing directory.
+absl::Status OpenFailed(int err, int directory, const std::string& leaf, const std::string& label) {
+  struct ::stat info;
+  if ((err == ELOOP || err == ENOTDIR) &&
+      ::fstatat(directory, leaf.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+      S_ISLNK(info.st_mode)) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(label, ": '", leaf, "' is a symbolic link, expected none below a root"));
+  }
+  return FileError(err, label);
+}
+
+}  // namespace
+
+absl::StatusOr<Root> Root::Open(std::string name, std::string path) {
+  const std::string what = absl::StrCat("root '", name, "' at ", path);
+  UniqueFd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory.valid()) return FileError(errno, what);
+  Root root(std::move(name), std::move(path), std::move(directory));
+  UniqueFd partial(::openat(root.directory_.get(), kPartialDirectory,
+                            O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (partial.valid()) {
+    SHUNT_RETURN_IF_ERROR(RemoveLeftovers(std::move(partial), what));
+  } else if (errno != ENOENT) {
+    return FileError(errno, absl::StrCat(what, ": ", kPartialDirectory));
+  }
+  return root;
+}
+
+std::string Root::LabelOf(std::string_view name) const {
+  return absl::StrCat(path_, "/", absl::CHexEscape(absl::string_view(name.data(), name.size())));
+}
+
+absl::StatusOr<Root::Place> Root::Find(std::string_view name) const {
+  SHUNT_ASSIGN_OR_RETURN(const std::vector<std::string> parts, Components(name));
+  Place place;
+  place.leaf = parts.back();
+  // A descriptor of its own, so that the root's is not closed with it.
+  place.directory.Reset(::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!place.directory.valid()) return FileError(errno, path_);
+  for (size_t i = 0; i + 1 < parts.size(); ++i) {
+    UniqueFd next(::openat(place.directory.get(), parts[i].c_str(),
+                           O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!next.valid()) return OpenFailed(errno, place.directory.get(), parts[i], LabelOf(name));
+    place.directory = std::move(next);
+  }
+  return place;
+}
+
+absl::StatusOr<File> Root::OpenFile(std::string_view name, Access access, bool direct) const {
+  SHUNT_ASSIGN_OR_RETURN(const Place place, Find(name));
+  const bool writable = access == Access::kReadWrite;
+  // Without O_NONBLOCK a FIFO would wait here for its other end.
+  UniqueFd fd(
+      ::openat(place.directory.get(), place.leaf.c_str(),
+               (writable ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (!fd.valid()) return OpenFailed(errno, place.directory.get(), place.leaf, LabelOf(name));
+  return AdoptFile(std::move(fd), writable, direct, LabelOf(name));
+}
+
+absl::StatusOr<UniqueFd> Root::OpenPartialDirectory() const {
+  const std::string what = absl::StrCat(path_, "/", kPartialDirectory);
+  if (::mkdirat(directory_.get(), kPartialDirectory, 0700) != 0 && errno != EEXIST) {
+    return FileError(errno, what);
+  }
+  UniqueFd fd(::openat(directory_.get(), kPartialDirectory,
+                       O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd.valid()) return FileError(errno, what);
+  return fd;
+}
+
+}  // namespace shunt::storage

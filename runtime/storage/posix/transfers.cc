@@ -1,0 +1,147 @@
+#include "runtime/storage/posix/transfers.h"
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/core/check.h"
+#include "runtime/storage/posix/errors.h"
+#include "runtime/storage/posix/split.h"
+
+namespace shunt::storage {
+
+Pump::Pump(Engine* engine, uint32_t queue_depth, uint32_t io_bytes_max)
+    : engine_(engine), io_bytes_max_(io_bytes_max), slots_(queue_depth) {
+  for (uint32_t slot = queue_depth; slot-- > 0;) free_.push_back(slot);
+}
+
+void Pump::Add(Transfer* transfer) {
+  transfer->queued = true;
+  waiting_.push_back(transfer);
+}
+
+void Pump::Stop(Transfer* transfer, absl::Status status) {
+  if (transfer->status.ok()) transfer->status = std::move(status);
+  DrainIfEnded(transfer);
+}
+
+void Pump::DrainIfEnded(Transfer* transfer) {
+  if (!transfer->ended() || transfer->queued || transfer->drained) return;
+  transfer->drained = true;
+  drained_.push_back(transfer);
+}
+
+bool Pump::Run(const std::function<void(Transfer*)>& ended) {
+  bool moved = false;
+  for (IoResult result; engine_->Reap(&result);) {
+    TakeIn(result);
+    moved = true;
+  }
+  while (!again_.empty()) {
+    Post(again_.back());
+    again_.pop_back();
+  }
+  while (!waiting_.empty()) {
+    Transfer* const transfer = waiting_.front();
+    const bool more = transfer->status.ok() && transfer->next < transfer->pieces.size();
+    if (more && free_.empty()) break;
+    waiting_.pop_front();
+    transfer->queued = false;
+    if (more && PostNext(transfer)) {
+      moved = true;
+      Add(transfer);
+    } else {
+      DrainIfEnded(transfer);
+    }
+  }
+  engine_->Flush();
+  for (Transfer* transfer : std::exchange(drained_, {})) {
+    moved = true;
+    ended(transfer);
+  }
+  return moved;
+}
+
+// False if the transfer has nothing left to post.
+bool Pump::PostNext(Transfer* transfer) {
+  while (transfer->next < transfer->pieces.size()) {
+    const FilePiece& piece = transfer->pieces[transfer->next];
+    const uint64_t left = piece.memory.size() - transfer->next_bytes;
+    if (left == 0) {
+      ++transfer->next;
+      transfer->next_bytes = 0;
+      continue;
+    }
+    const uint64_t offset = piece.offset + transfer->next_bytes;
+    std::byte* const memory = piece.memory.data() + transfer->next_bytes;
+    File& file = piece.file->file();
+    const Cut cut = NextCut(file.blocks, offset, memory, left, io_bytes_max_);
+    const uint32_t slot = free_.back();
+    free_.pop_back();
+    slots_[slot] = {.transfer = transfer,
+                    .file = &file,
+                    .direct = cut.direct,
+                    .offset = offset,
+                    .memory = memory,
+                    .bytes = static_cast<uint32_t>(cut.bytes)};
+    transfer->next_bytes += cut.bytes;
+    ++transfer->in_flight;
+    Post(slot);
+    return true;
+  }
+  return false;
+}
+
+void Pump::Post(uint32_t slot) {
+  const Slot& at = slots_[slot];
+  engine_->Post({.fd = at.direct ? at.file->direct.get() : at.file->fd.get(),
+                 .write = at.transfer->write,
+                 .offset = at.offset,
+                 .memory = at.memory,
+                 .bytes = at.bytes,
+                 .id = slot});
+}
+
+void Pump::TakeIn(const IoResult& result) {
+  const auto slot = static_cast<uint32_t>(result.id);
+  Slot& at = slots_[slot];
+  Transfer* const transfer = at.transfer;
+  absl::Status status;
+  if (result.result < 0) {
+    const int err = -result.result;
+    if (err == EINVAL && at.direct) {
+      // The file system wants more of O_DIRECT than it says. From now on without.
+      at.file->blocks.direct = false;
+      at.direct = false;
+      if (transfer->status.ok()) return again_.push_back(slot);
+    } else if (err == EINTR || err == EAGAIN) {
+      if (transfer->status.ok()) return again_.push_back(slot);
+    } else {
+      status = FileError(
+          err, absl::StrCat(at.file->label, ": ", at.bytes, " bytes at offset ", at.offset));
+    }
+  } else {
+    const auto bytes = static_cast<uint32_t>(result.result);
+    SHUNT_CHECK(bytes <= at.bytes);
+    transfer->bytes += bytes;
+    at.offset += bytes;
+    at.memory += bytes;
+    at.bytes -= bytes;
+    if (at.bytes > 0 && bytes > 0 && transfer->status.ok()) {
+      at.direct = false;  // the rest need not begin at a block
+      return again_.push_back(slot);
+    }
+    if (at.bytes > 0 && bytes == 0) {
+      status = absl::AbortedError(absl::StrCat(at.file->label, " ends at byte ", at.offset,
+                                               ", expected ", at.bytes,
+                                               " bytes more: it was truncated meanwhile"));
+    }
+  }
+  at = {};
+  free_.push_back(slot);
+  --transfer->in_flight;
+  if (transfer->status.ok()) transfer->status = std::move(status);
+  DrainIfEnded(transfer);
+}
+
+}  // namespace shunt::storage

@@ -1,0 +1,184 @@
+// Full disks, files that shrink, memory and kernels that do not do as one would like.
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "tests/storage/worlds.h"
+
+namespace shunt::storage::testing {
+namespace {
+
+using absl::StatusCode;
+using Names = std::vector<std::string>;
+
+std::string Words(const Completion& completion) { return std::string(completion.status.message()); }
+
+// In a child, so that what it changes of the process ends with it.
+int ExitCodeInChild(const std::function<int()>& body) {
+  const pid_t child = ::fork();
+  SHUNT_CHECK(child >= 0);
+  if (child == 0) ::_exit(body());
+  int status = 0;
+  SHUNT_CHECK(::waitpid(child, &status, 0) == child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+bool InChild(const std::function<bool()>& body) {
+  return ExitCodeInChild([&] { return body() ? 0 : 1; }) == 0;
+}
+
+// Runs `body` where a file system of 1 MiB lies at the path. Says so and passes if we may not.
+bool WithMount(const std::string& path, unsigned long flags, const std::function<bool()>& body) {
+  const int code = ExitCodeInChild([&] {
+    if (::unshare(CLONE_NEWNS) != 0 ||
+        ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("none", path.c_str(), "tmpfs", flags, "size=1m") != 0) {
+      return 77;
+    }
+    return body() ? 0 : 1;
+  });
+  if (code == 77) WARN("not tried: mounting needs root");
+  return code == 0 || code == 77;
+}
+
+Completion WaitAlone(Store& store) {
+  for (Completion one;;) {
+    if (store.Poll(absl::MakeSpan(&one, 1)) == 1) return one;
+    pollfd ready{.fd = store.fd(), .events = POLLIN, .revents = 0};
+    ::poll(&ready, 1, -1);
+  }
+}
+
+TEMPLATE_LIST_TEST_CASE("a file that shrinks ends a read with words", "", Worlds) {
+  TestType world;
+  world.Put("a", Pattern(100'000, 1));
+  const Completion opened = world.Open("a");
+  Buffer memory(100'000);
+  const uint64_t token = world.NextToken();
+  // Its size is looked at when the read is posted, not when the file was opened...
+  REQUIRE(::truncate(world.Path("a").c_str(), 50'000) == 0);
+  CHECK(world.Read({{opened.object, 0, absl::MakeSpan(memory)}}).status.code() ==
+        StatusCode::kOutOfRange);
+  // ... and it may shrink between that and the reading, which is at the next Poll.
+  REQUIRE(::truncate(world.Path("a").c_str(), 100'000) == 0);
+  world.store().PostRead({.pieces = {{opened.object, 0, absl::MakeSpan(memory)}}}, token);
+  REQUIRE(::truncate(world.Path("a").c_str(), 70'000) == 0);
+  const Completion read = world.Wait(token);
+  CHECK(read.status.code() == StatusCode::kAborted);
+  CHECK_THAT(Words(read), Catch::Contains(world.Path("a")) && Catch::Contains("ends at byte") &&
+                              Catch::Contains("truncated"));
+}
+
+TEMPLATE_LIST_TEST_CASE("memory of any alignment does", "", Worlds) {
+  TestType world;
+  const Buffer data = Pattern(300'000, 1);
+  world.Put("a", data);
+  const Completion opened = world.Open("a");
+  Buffer memory(310'000);
+  for (const size_t shift : {0, 1, 2, 8, 511, 4095}) {
+    const absl::Span<std::byte> part = absl::MakeSpan(memory).subspan(shift, data.size());
+    std::fill(memory.begin(), memory.end(), std::byte{});
+    REQUIRE(world.Read({{opened.object, 0, part}}).status.ok());
+    CHECK(std::equal(part.begin(), part.end(), data.begin()));
+  }
+}
+
+TEST_CASE("memory that is not mapped is an error of that transfer only") {
+  PosixUringWorld world;
+  world.Put("a", Pattern(8192, 1));
+  const Completion opened = world.Open("a");
+  auto* const nowhere = reinterpret_cast<std::byte*>(4096);
+  const Completion read = world.Read({{opened.object, 0, absl::MakeSpan(nowhere, 8192)}});
+  CHECK(!read.status.ok());
+  CHECK_THAT(Words(read), Catch::Contains(world.Path("a")) && Catch::Contains("EFAULT"));
+  CHECK(world.Get("a").size() == 8192);
+}
+
+TEMPLATE_LIST_TEST_CASE("a file that may not grow so far is an error, not a signal", "", Worlds) {
+  TestType world;
+  world.Put("old", Pattern(10, 1));
+  world.Stop();  // no thread of it is in the child
+  CHECK(InChild([&] {
+    const rlimit limit{.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
+    if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return false;
+    world.Restart();
+    const Completion begun = world.Begin("a", 2 << 20);
+    return begun.status.code() == StatusCode::kResourceExhausted &&
+           Words(begun).find(world.Path("a")) != std::string::npos &&
+           Words(begun).find("2097152 bytes") != std::string::npos && world.Names() == Names{"old"};
+  }));
+}
+
+TEST_CASE("a full disk is an error that leaves nothing") {
+  const shunt::testing::TempDir mount;
+  CHECK(WithMount(mount.path(), 0, [&] {
+    auto store = PosixStore::Make({.roots = {{.name = "root", .path = mount.path()}}});
+    if (!store.ok()) return false;
+    (*store)->PostBegin({.container = "root", .name = "a", .bytes = 2 << 20}, 1);
+    const Completion full = WaitAlone(**store);
+    (*store)->PostBegin({.container = "root", .name = "b", .bytes = 700 << 10}, 2);
+    const Completion fits = WaitAlone(**store);  // what the first had taken is free again
+    return full.status.code() == StatusCode::kResourceExhausted &&
+           Words(full).find("ENOSPC") != std::string::npos && fits.status.ok() &&
+           std::filesystem::is_empty(mount.path() + "/.shunt-partial");
+  }));
+}
+
+TEST_CASE("a read-only file system is refused by name") {
+  const shunt::testing::TempDir mount;
+  CHECK(WithMount(mount.path(), MS_RDONLY, [&] {
+    auto store = PosixStore::Make({.roots = {{.name = "root", .path = mount.path()}}});
+    if (!store.ok()) return false;
+    (*store)->PostBegin({.container = "root", .name = "a", .bytes = 1}, 1);
+    const Completion begun = WaitAlone(**store);
+    return begun.status.code() == StatusCode::kPermissionDenied &&
+           Words(begun).find(mount.path()) != std::string::npos;
+  }));
+}
+
+TEST_CASE("a file that may not be written is refused by name") {
+  if (::geteuid() == 0) return;  // root may write anywhere
+  PosixUringWorld world;
+  world.Put("a", Pattern(10, 1));
+  REQUIRE(::chmod(world.Path("a").c_str(), 0444) == 0);
+  CHECK(world.Open("a", Access::kReadWrite).status.code() == StatusCode::kPermissionDenied);
+}
+
+TEST_CASE("where io_uring is forbidden, threads do the work") {
+  CHECK(InChild([] {
+    // What container runtimes' default filters do.
+    const sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog program{.len = 4, .filter = const_cast<sock_filter*>(filter)};
+    if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+      return false;
+    }
+    PosixUringWorld world;
+    if (std::string(world.posix().engine()) != "threads") return false;
+    world.Put("a", Pattern(100'000, 1));
+    const auto forced = PosixStore::Make({.engine = IoEngine::kUring});
+    return world.Get("a") == Pattern(100'000, 1) &&
+           forced.status().code() == StatusCode::kUnimplemented;
+  }));
+}
+
+}  // namespace
+}  // namespace shunt::storage::testing
