@@ -475,9 +475,13 @@ absl::Status Member::Run(const Call& call) {
   op.started_ns = NowNs();
   if (absl::Status s = m.Post(op, *state, false); !s.ok()) return s;
   m.WaitFor(op, kNeverNs);
-  std::lock_guard<std::mutex> lock(m.mu);
-  m.Retire(op, *state);
-  state->spread.Ended(state->channel, participant);
+  int quieter_cpu;
+  {
+    std::lock_guard<std::mutex> lock(m.mu);
+    m.Retire(op, *state);
+    quieter_cpu = state->spread.Ended(state->channel, participant);
+  }
+  if (quieter_cpu >= 0) MoveTo(quieter_cpu);
   return op.outcome();
 }
 

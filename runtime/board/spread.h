@@ -15,10 +15,10 @@ namespace shunt::board {
 // One rank's, for one channel. Not thread-safe.
 class Spread {
  public:
-  // After an operation of this rank's: moves the calling thread if for a while now more of the
-  // participants have shared its CPU than would if all CPUs that it may run on had their share, and
-  // it is not among the first of them. The scheduler is free to move it again.
-  void Ended(const Channel& channel, int participant);
+  // After an operation of this rank's. Returns the CPU that the calling thread should move to, or
+  // -1: for a while now more of the participants have shared its own than would if all CPUs that it
+  // may run on had their share, and it is not among the first of them.
+  int Ended(const Channel& channel, int participant);
 
  private:
   static constexpr uint32_t kOperationsPerLook = 16;
@@ -32,5 +32,9 @@ class Spread {
 // that the participants run on, in order, `participant` is itself one of them. Returns `here` if it
 // may stay.
 int PlaceFor(const cpu_set_t& allowed, const int* cpus, int participants, int participant);
+
+// Moves the calling thread, and lets the scheduler move it again. What it may run on is the same
+// afterwards, but counts as chosen by the thread (sched_setaffinity(2)).
+void MoveTo(int cpu);
 
 }  // namespace shunt::board

@@ -86,7 +86,7 @@ struct Limits {
   size_t note_bytes_max = 1024;
 };
 
-// What the carriers count. Written by the polling thread only; others read when they like.
+// What the carriers count.
 struct PeerCounters {
   uint64_t payload_bytes_sent = 0, payload_bytes_received = 0;
   uint64_t messages_sent = 0, messages_received = 0;

@@ -59,7 +59,7 @@ TEST_CASE("what a thread may run on is the same after it was moved") {
   for (int i = 0; i < 1000; ++i) {
     const auto here = static_cast<uint32_t>(::sched_getcpu() + 1);
     for (int p = 0; p < 2; ++p) channel.retired(p).cpu.store(here);
-    spread.Ended(channel, 1);
+    if (const int cpu = spread.Ended(channel, 1); cpu >= 0) MoveTo(cpu);
   }
   cpu_set_t after;
   REQUIRE(::sched_getaffinity(0, sizeof after, &after) == 0);

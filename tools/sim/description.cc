@@ -131,7 +131,7 @@ constexpr Key kKeys[] = {
     SHUNT_SIM_KEY("window", ReadCount, window, "slices under way at a time (4)"),
     SHUNT_SIM_KEY("frame", ReadBytes, piece_bytes,
                   "a message may be overtaken after so much (256KiB)"),
-    SHUNT_SIM_KEY("eager", ReadBytes, eager_bytes, "messages up to here are sent unasked (8KiB)"),
+    SHUNT_SIM_KEY("eager", ReadBytes, eager_bytes, "messages up to here are sent unasked (64KiB)"),
     SHUNT_SIM_KEY("aggregators", ReadInt, aggregators, "further nodes that add for others (0)"),
     SHUNT_SIM_KEY("operations", ReadInt, operations,
                   "one after the other, the later half is measured (1)"),

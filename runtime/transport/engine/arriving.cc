@@ -241,13 +241,7 @@ absl::Status Engine::OnEager(Link* link, const Header& h, InFrame* in) {
     return absl::OkStatus();
   }
   if (recv->bytes != h.message_bytes) {
-    if (recv->granted) {
-      Header withdraw;
-      withdraw.tag = h.tag;
-      withdraw.grant = found->second;
-      Control(link, Type::kWithdraw, withdraw);
-    }
-    EndRecv(found->second, absl::StatusCode::kInvalidArgument);
+    RefuseSlotted(found->second);
     in->kind = InFrame::Kind::kDrain;
     return absl::OkStatus();
   }

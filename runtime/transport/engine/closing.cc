@@ -168,6 +168,7 @@ PeerState* Engine::AddPeer(PeerId id) {
   if (peer != nullptr) return nullptr;
   peer = std::make_unique<PeerState>();
   peer->id = id;
+  peer->large_sent = id;  // peers begin with different streams: messages to all go by all movers
   return peer.get();
 }
 
@@ -198,9 +199,9 @@ void Engine::PeerLost(PeerState* peer, const absl::Status& why) {
     stream.sending.clear();
     for (auto& queue : stream.queues) {
       for (SendId id : queue) {
-        // Short eager messages have been told as sent; the others are among their link's sends.
+        // What has been told as sent is no longer among its link's sends.
         const SendState* send = sends_.Find(id);
-        if (send != nullptr && send->slotted && send->bytes <= wire::kSlotBytes) sends_.Free(id);
+        if (send != nullptr && send->told) sends_.Free(id);
       }
       queue.clear();
     }

@@ -58,7 +58,8 @@ class Engine {
   size_t Take(absl::Span<Completion> out);
   bool has_completions() const { return !completions_.empty(); }
   bool has_work() const { return !work_.empty(); }
-  // Called before buffers of the peer are given back without being asked for.
+  // Called before buffers of a peer that lives are given back without being asked for. (Before
+  // PeerLost the carrier has closed its sockets itself.)
   void set_before_giving_back(std::function<void(const PeerState*)> f) {
     before_giving_back_ = std::move(f);
   }
@@ -114,6 +115,7 @@ class Engine {
   void ServeUnannounced(Link* link);
   void UseGrant(SendId id, const Waiting& grant);
   void StartRecv(RecvId id);
+  void RefuseSlotted(RecvId id);
   void Grant(RecvId id);
   void ServeUngranted(Link* link);
   void EndSend(SendId id, absl::StatusCode code);

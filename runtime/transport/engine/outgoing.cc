@@ -113,14 +113,15 @@ bool Engine::Pull(PeerState* peer, int stream) {
       h.signature = send->message.signature;
       h.service_class = send->message.service_class;
       h.message_bytes = send->bytes;
-      if (!link->closed_here) Attach(link, &h);
+      // Large data may be long on its way: credits would wait with it.
+      if (!link->closed_here && stream == 0) Attach(link, &h);
       if (send->grant == 0) {
         h.type = Type::kEager;
         h.payload_bytes = static_cast<uint32_t>(send->bytes);
         peer->counters.payload_bytes_sent += send->bytes;
         ++peer->counters.messages_sent;
         queue.pop_front();
-        if (send->bytes > wire::kSlotBytes) {
+        if (!send->told) {
           frame.payload = send->data;
           frame.send = id;
           out.sending.push_back(std::move(frame));

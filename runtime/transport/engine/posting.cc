@@ -141,6 +141,7 @@ void Engine::StartSend(SendId id) {
     Queue(id, 0);
     return;
   }
+  send.told = true;
   ++link->eager_queued;
   if (send.bytes != 0) {
     send.copy = std::make_unique_for_overwrite<std::byte[]>(send.bytes);
@@ -264,7 +265,11 @@ void Engine::StartRecv(RecvId id) {
     }
     SlotsFree(link, eager->second.bytes);
     link->eager.erase(eager);
-    EndRecv(id, fits ? absl::StatusCode::kOk : absl::StatusCode::kInvalidArgument);
+    if (fits) {
+      EndRecv(id, absl::StatusCode::kOk);
+    } else {
+      RefuseSlotted(id);
+    }
     return;
   }
   if (const auto announced = link->announcements.find(key);
@@ -290,6 +295,19 @@ void Engine::StartRecv(RecvId id) {
   }
   // A large message cannot come before its grant; a small one comes into a slot.
   if (recv.bytes > options_.limits.eager_bytes) Grant(id);
+}
+
+// The message came in slots and has another length. If it was granted, while it was on its way, the
+// sender is told that the grant is void.
+void Engine::RefuseSlotted(RecvId id) {
+  const RecvState& recv = *recvs_.Find(id);
+  if (recv.granted) {
+    Header h;
+    h.tag = recv.message.tag;
+    h.grant = id;
+    Control(recv.link, Type::kWithdraw, h);
+  }
+  EndRecv(id, absl::StatusCode::kInvalidArgument);
 }
 
 void Engine::Grant(RecvId id) {

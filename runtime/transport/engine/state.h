@@ -46,6 +46,7 @@ struct SendState {
   size_t bytes = 0;
   Bytes copy;            // eager and short: what `data` was, for kSent has been told
   bool slotted = false;  // eager: it has its slots
+  bool told = false;     // as sent: `data` is `copy`
   uint64_t grant = 0;    // the peer's name for its buffer
   uint64_t pulled = 0;   // bytes that frames have been made of
   bool announced = false;

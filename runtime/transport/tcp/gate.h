@@ -34,7 +34,8 @@ class Gate {
     Gate* const gate_;
   };
 
-  // The socket was closed meanwhile: its peer is no more.
+  // The socket was closed meanwhile: its peer is no more. Only to movers can that happen, for it is
+  // the owner who closes.
   bool closed() const { return *closed_; }
 
  private:

@@ -87,6 +87,7 @@ void TcpTransport::Mover::Run() {
       }
       Serve(socket, (events[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0,
             (events[i].events & EPOLLOUT) != 0);
+      transport_->TellOwner();
     }
     for (Socket* socket : std::exchange(to_write_, {})) Serve(socket, false, !socket->blocked);
     // Only now: what the events and the list name was alive so far.

@@ -43,7 +43,8 @@ struct TcpOptions {
   int receive_buffer_bytes = 0;  // SO_RCVBUF
   std::string congestion = {};   // TCP_CONGESTION, "cubic"; empty: the system's
 
-  // Called, within Poll, for each connection that was turned away. Holds no secrets.
+  // Called, within Poll, for each connection that was turned away; must not call the transport.
+  // Holds no secrets.
   std::function<void(const absl::Status&)> on_refused = {};
 };
 

@@ -35,7 +35,7 @@ absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(const TcpOpti
 
 TcpTransport::TcpTransport(const TcpOptions& options)
     : options_(options), engine_(options.engine) {}
-TcpTransport::~TcpTransport() { movers_.clear(); }
+TcpTransport::~TcpTransport() = default;
 
 void UseMovers(TcpOptions* options, int movers) {
   options->movers = movers;
@@ -169,15 +169,20 @@ size_t TcpTransport::Poll(absl::Span<Completion> out) {
   const int64_t before_ns = std::exchange(now_ns_, NowNs());
   if (now_ns_ - before_ns > options_.heartbeat_ns) {
     // It was the owner who was away, longer than between two ticks: no peer's silence.
-    for (const auto& [id, peer] : peers_) peer->came_ns += now_ns_ - before_ns;
+    for (const auto& [id, peer] : peers_) {
+      peer->came_ns = std::min(now_ns_, peer->came_ns + (now_ns_ - before_ns));
+    }
   }
-  LoseFailed();
   WriteAll();
   bool tick = false;
   // Who comes back from what the last look has found is asked again by the descriptor.
   if (!engine_.has_completions() && !std::exchange(looked_, false)) {
     epoll_event events[kEventsMax];
+    // Movers go on meanwhile: an owner that looks again and again would hold them up. No socket
+    // that this epoll names goes away, for only the owner closes them.
+    if (!movers_.empty()) mutex_.unlock();
     const int count = ::epoll_wait(epoll_.get(), events, kEventsMax, 0);
+    if (!movers_.empty()) mutex_.lock();
     for (int i = 0; i < count; ++i) {
       void* what = events[i].data.ptr;
       if (what == &timer_) {
@@ -187,7 +192,6 @@ size_t TcpTransport::Poll(absl::Span<Completion> out) {
       } else if (what == &told_fd_) {
         DrainEventFd(told_fd_.get());
         told_ = false;
-        LoseFailed();
       } else {
         OnEvents(static_cast<Socket*>(what), events[i].events);
       }
@@ -197,6 +201,7 @@ size_t TcpTransport::Poll(absl::Span<Completion> out) {
     WriteAll();
     looked_ = engine_.has_completions() && count < kEventsMax;
   }
+  LoseFailed();
   const size_t taken = engine_.Take(out);
   closed_.clear();
   return taken;

@@ -107,7 +107,7 @@ class TcpTransport : public PeerTransport {
   void ArmTimer();
 
   TcpOptions options_;
-  mutable std::mutex mutex_;  // everything below; options_ does not change while movers run
+  mutable std::mutex mutex_;  // everything below; of options_ movers read what does not change
   Engine engine_;
   UniqueFd epoll_, listener_, timer_, told_fd_;
   uint16_t port_ = 0;
@@ -121,7 +121,7 @@ class TcpTransport : public PeerTransport {
   std::vector<std::shared_ptr<Socket>> closed_;       // until the end of this Poll
   bool told_ = false;                                 // told_fd_ is readable
   std::vector<PeerId> failed_;                        // of sockets that failed under a mover
-  std::vector<std::unique_ptr<Mover>> movers_;
+  std::vector<std::unique_ptr<Mover>> movers_;        // last: they end before what they work on
 };
 
 }  // namespace shunt::transport
