@@ -90,16 +90,22 @@ void ForEachBatch(const Selection& selection, const AddressSpace& space, const B
 
 absl::Status Summarise(const Selection& selection, const AddressSpace& space,
                        RangeSummary* summary) {
+  const auto too_many = [] {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("whether the pieces overlap can't be told without comparing more than ",
+                     kExtentsMax, " of them one with another"));
+  };
+  // Neighbours count as one, but they have to be walked.
+  if (selection.ids() != 0 && selection.shape().repeats > kExtentsMax / selection.ids()) {
+    return too_many();
+  }
   size_t count = 0;
   ForEachBatch(selection, space, [&](absl::Span<const ByteRange> ranges) {
     for (const ByteRange& range : ranges) summary->Add(range);
     count += ranges.size();
     return count <= kExtentsMax;
   });
-  if (count <= kExtentsMax) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("whether the pieces overlap can't be told without comparing more than ",
-                   kExtentsMax, " of them one with another"));
+  return count <= kExtentsMax ? absl::OkStatus() : too_many();
 }
 
 std::vector<ByteRange> SortedRanges(const Selection& selection, const AddressSpace& space) {

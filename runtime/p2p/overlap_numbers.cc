@@ -15,6 +15,7 @@ namespace shunt::p2p {
 namespace {
 
 constexpr size_t kListedIdsMax = size_t{1} << 22;
+constexpr uint64_t kBitsMax = uint64_t{1} << 30;  // 128 MiB, whatever the list of ids is
 // A bit map is worth its zeroing up to so many bits for each id.
 constexpr uint64_t kBitsPerId = 512;
 constexpr uint64_t kSegmentPairsMax = 1 << 22;
@@ -114,7 +115,9 @@ class Bits {
   std::vector<uint64_t>& words_;
 };
 
-bool Dense(uint64_t low, uint64_t high, uint64_t ids) { return (high - low) / kBitsPerId <= ids; }
+bool Dense(uint64_t low, uint64_t high, uint64_t ids) {
+  return high - low < kBitsMax && (high - low) / kBitsPerId <= ids;
+}
 
 absl::Status WrittenTwice(const Selection& selection, uint64_t id) {
   return absl::InvalidArgumentError(

@@ -97,7 +97,10 @@ absl::Status Draft::OpenNamed(uint32_t mode) {
     temporary_ = name;
     // Between creation and lock another process that starts may have taken it for a leftover.
     if (::flock(file_.fd.get(), LOCK_EX | LOCK_NB) != 0) {
-      if (errno == EWOULDBLOCK) continue;
+      if (errno == EWOULDBLOCK) {
+        ::unlinkat(partial_.get(), name.c_str(), 0);  // if it has not been removed yet
+        continue;
+      }
       return FileError(errno, absl::StrCat(file_.label, ": a lock on its temporary file"));
     }
     struct ::stat info;

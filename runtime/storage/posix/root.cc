@@ -31,11 +31,14 @@ absl::StatusOr<std::vector<std::string>> Components(std::string_view name) {
           "file name '", absl::CHexEscape(absl::string_view(name.data(), name.size())),
           "' has the component '", part, "', expected a relative path of plain names"));
     }
-  }
-  if (parts.front() == kPartialDirectory) {
-    return absl::PermissionDeniedError(absl::StrCat("file name '", parts.front(),
-                                                    "' is reserved for files that are not "
-                                                    "complete, expected another one"));
+    // Anywhere: a directory below this root may be a root too, whose start clears it of drafts.
+    if (part == kPartialDirectory) {
+      return absl::PermissionDeniedError(
+          absl::StrCat("file name '", absl::CHexEscape(absl::string_view(name.data(), name.size())),
+                       "': '", part,
+                       "' is reserved for files that are not complete, expected "
+                       "another name"));
+    }
   }
   return parts;
 }

@@ -48,7 +48,6 @@ void S3Store::PostCommit(ObjectId id, int64_t deadline_ns, uint64_t token) {
   } else if (draft->writes > 0) {
     operation->status = absl::FailedPreconditionError(absl::StrCat(
         draft->label, ": ", draft->writes, " parts of the draft are being written, expected none"));
-    StopWrites(*draft);
   } else if (draft->written.bytes() != draft->bytes) {
     operation->status = absl::FailedPreconditionError(absl::StrCat(
         draft->label, ": ", draft->written.bytes(), " bytes were written, expected ", draft->bytes,
@@ -184,9 +183,10 @@ void S3Store::StopWrites(const S3Object& draft) {
 }
 
 void S3Store::RemoveUpload(Operation* operation, const std::shared_ptr<S3Object>& draft) {
+  StopWrites(*draft);  // they read what is given back here
   for (S3Object::Part& part : draft->parts) {
     staged_bytes_ -= part.staging.size();
-    part.staging = {};
+    part.staging = std::vector<std::byte>();  // "= {}" would keep the memory
   }
   if (draft->upload.empty()) return EndOperation(operation);
   const std::string upload = std::exchange(draft->upload, {});

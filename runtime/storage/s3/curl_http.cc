@@ -117,12 +117,16 @@ size_t OnWrite(char* from, size_t size, size_t count, void* data) {
   return bytes;
 }
 
+// Longer ones count as missing: one is kept for each part of an upload.
+constexpr size_t kHeaderValueBytesMax = 256;
+
 size_t OnHeader(char* from, size_t size, size_t count, void* data) {
   auto* const exchange = static_cast<Exchange*>(data);
   const absl::string_view line(from, size * count);
   const auto value_of = [&](absl::string_view name, std::string* value) {
     if (!absl::StartsWithIgnoreCase(line, name)) return;
-    *value = std::string(absl::StripAsciiWhitespace(line.substr(name.size())));
+    const absl::string_view text = absl::StripAsciiWhitespace(line.substr(name.size()));
+    if (text.size() <= kHeaderValueBytesMax) *value = std::string(text);
   };
   std::string length;
   value_of("ETag:", &exchange->result.etag);

@@ -13,6 +13,7 @@
 namespace shunt::storage {
 namespace {
 
+constexpr size_t kUploadIdBytesMax = 1024;
 constexpr size_t kKeyBytesMax = 1024;
 constexpr uint64_t kPartsMax = 10'000;                   // of one upload
 constexpr uint64_t kObjectBytesMax = uint64_t{5} << 40;  // 5 TiB
@@ -68,9 +69,11 @@ void S3Store::PostBegin(BeginRequest request, uint64_t token) {
                 const std::string* const upload =
                     texts.ok() ? FindText(*texts, "InitiateMultipartUploadResult/UploadId")
                                : nullptr;
-                if (upload == nullptr || upload->empty()) {
-                  operation->status = absl::DataLossError(absl::StrCat(
-                      draft->label, ": the server's answer has no UploadId, expected one"));
+                if (upload == nullptr || upload->empty() || upload->size() > kUploadIdBytesMax) {
+                  operation->status = absl::DataLossError(
+                      absl::StrCat(draft->label, ": the server's answer has an UploadId of ",
+                                   upload == nullptr ? 0 : upload->size(), " bytes, expected 1 to ",
+                                   kUploadIdBytesMax));
                 } else {
                   draft->upload = *upload;
                 }
@@ -215,7 +218,7 @@ void S3Store::SendPart(Operation* operation, const std::shared_ptr<S3Object>& dr
               S3Object::Part& sent = draft->parts[part];
               sent.etag = result.http.etag;
               staged_bytes_ -= sent.staging.size();
-              sent.staging = {};
+              sent.staging = std::vector<std::byte>();  // "= {}" would keep the memory
               if (operation->calls.empty()) EndOperation(operation);
             });
 }

@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kBytesMax = 4 << 20;
 constexpr size_t kDepthMax = 16;
 constexpr size_t kTextsMax = 20'000;
+constexpr size_t kNameBytesMax = 128;
 
 absl::Status Bad(size_t at, const char* what) {
   return absl::DataLossError(absl::StrCat("XML answer, byte ", at, ": ", what));
@@ -143,6 +144,8 @@ class Parser {
     const size_t begin = at_;
     const std::string_view name = Name();
     if (name.empty()) return Bad(begin, "expected the name of an element");
+    // Paths repeat it: short names keep a document's texts in proportion to it.
+    if (name.size() > kNameBytesMax) return Bad(begin, "the name of an element is too long");
     const size_t colon = name.rfind(':');
     const std::string_view local = colon == std::string_view::npos ? name : name.substr(colon + 1);
     if (local.empty()) return Bad(begin, "an element without a name of its own");
