@@ -1,7 +1,7 @@
 // Ranks that outnumber CPUs take turns instead of sleeping, so that to the scheduler each looks too
 // busy to be moved: woken together, all may stay on one CPU for a tenth of a second while others
-// idle (seen: 4 ranks, 2 CPUs, 64 bytes: 4.1 µs an operation on one, 3.1 as three and one, 2.1 as
-// two and two). They note where they run, and who is one too many moves itself.
+// idle (seen: 4 ranks, 64 bytes: 4.0 µs and more an operation on one CPU, 2.1 at best on two). They
+// note where they run, and who is one too many moves itself.
 #pragma once
 
 #include <sched.h>

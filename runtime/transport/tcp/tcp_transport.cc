@@ -20,9 +20,10 @@ namespace {
 constexpr int kEventsMax = 64;
 // Read from one socket before the next has its turn.
 constexpr size_t kReadBudget = 2 << 20;
-// A hand-over to a mover and back costs some microseconds, as much as moving so many bytes.
+// Below this a hand-over to a mover and back costs more than it gains: with 32 or 16 KiB,
+// all_reduce of 64 to 256 KiB on 4 nodes took longer.
 constexpr uint64_t kOwnStreamBytes = 64 << 10;
-// Longer than a piece is on its way.
+// About as long as a piece is on its way.
 constexpr int64_t kMoverSpinNs = 50'000;
 
 }  // namespace
