@@ -123,6 +123,19 @@ struct Bed {
     SHUNT_CHECK(Until([&] { return Has(Event::kPeerUp, 0); }));
     return raw;
   }
+  // The same over several connections, by stream.
+  std::vector<std::unique_ptr<Raw>> LogIn(int streams) {
+    std::vector<std::unique_ptr<Raw>> raws;
+    wire::Hello hello = GoodHello();
+    hello.streams = static_cast<uint8_t>(streams);
+    for (int i = 0; i < streams; ++i) {
+      hello.stream = static_cast<uint8_t>(i);
+      raws.push_back(std::make_unique<Raw>(victim->port()));
+      raws.back()->Send(hello);
+    }
+    SHUNT_CHECK(Until([&] { return Has(Event::kPeerUp, 0); }));
+    return raws;
+  }
   // The honest peer is served.
   bool Works() {
     static uint32_t slice = 0;
@@ -328,35 +341,52 @@ TEST_CASE("what a peer sends out of turn ends that peer only") {
   }
 }
 
+// A peer with two streams that has been granted a message of 100,000 bytes; a mover or the owner
+// reads what comes on the second.
+struct Granted {
+  explicit Granted(int movers) : bed(TcpOptions{.movers = movers}), raws(bed.LogIn(2)) {
+    Header open{.type = Type::kOpen, .slots = 4, .notes = 4, .message_bytes = 100, .offset = 10};
+    open.tag.communicator = 1;
+    raws[0]->Send(open);
+    bed.victim->PostRecv(To(0, 1), absl::MakeSpan(got), 77);
+    // Its grant is the last frame that comes.
+    std::vector<std::byte> seen;
+    SHUNT_CHECK(bed.Until([&] {
+      const auto bytes = raws[0]->Receive();
+      seen.insert(seen.end(), bytes.begin(), bytes.end());
+      for (size_t at = wire::kHelloBytes; at + wire::kHeaderBytes <= seen.size();
+           at += wire::kHeaderBytes) {
+        Header h;
+        SHUNT_CHECK(wire::Decode(std::span<const std::byte, wire::kHeaderBytes>(seen.data() + at,
+                                                                                wire::kHeaderBytes),
+                                 1, &h)
+                        .ok());
+        if (h.type == Type::kGrant) data.grant = h.grant;
+      }
+      return data.grant != 0;
+    }));
+    data.tag = To(0, 1).tag;
+  }
+  const Completion* received() const {
+    const auto found = std::find_if(bed.log.begin(), bed.log.end(), [](const Completion& c) {
+      return c.event == Event::kReceived && c.token == 77;
+    });
+    return found == bed.log.end() ? nullptr : &*found;
+  }
+
+  Buffer got = Buffer(100'000, std::byte{1});
+  Bed bed;
+  std::vector<std::unique_ptr<Raw>> raws;
+  Header data{.type = Type::kData, .payload_bytes = 1000, .message_bytes = 100'000};
+};
+
 TEST_CASE("data that does not fit its grant ends the peer and its receive") {
   const int spoil = GENERATE(0, 1, 2, 3, 4);
-  Bed bed;
-  auto raw = bed.LogIn();
-  Header open{.type = Type::kOpen, .slots = 4, .notes = 4, .message_bytes = 100, .offset = 10};
-  open.tag.communicator = 1;
-  raw->Send(open);
-  Buffer got(100'000);
-  bed.victim->PostRecv(To(0, 1), absl::MakeSpan(got), 77);
-  // Its grant is the last frame that comes.
-  std::vector<std::byte> seen;
-  uint64_t grant = 0;
-  REQUIRE(bed.Until([&] {
-    const auto bytes = raw->Receive();
-    seen.insert(seen.end(), bytes.begin(), bytes.end());
-    for (size_t at = wire::kHelloBytes; at + wire::kHeaderBytes <= seen.size();
-         at += wire::kHeaderBytes) {
-      Header h;
-      SHUNT_CHECK(wire::Decode(std::span<const std::byte, wire::kHeaderBytes>(seen.data() + at,
-                                                                              wire::kHeaderBytes),
-                               1, &h)
-                      .ok());
-      if (h.type == Type::kGrant) grant = h.grant;
-    }
-    return grant != 0;
-  }));
-  Header data{.type = Type::kData, .payload_bytes = 1000, .grant = grant, .message_bytes = 100'000};
-  data.tag = To(0, 1).tag;
-  raw->Send(data, 1000);
+  const int movers = GENERATE(0, 1);
+  CAPTURE(spoil, movers);
+  Granted granted(movers);
+  Header data = granted.data;
+  granted.raws[1]->Send(data, 1000);
   data.offset = 1000;
   switch (spoil) {
     case 0:  // twice
@@ -375,13 +405,46 @@ TEST_CASE("data that does not fit its grant ends the peer and its receive") {
       data.tag.slice = 2;
       break;
   }
-  raw->Send(data, 1000);
-  REQUIRE(bed.Until([&] { return bed.Has(Event::kPeerLost, 0); }));
-  CHECK(std::any_of(bed.log.begin(), bed.log.end(), [](const Completion& c) {
-    return c.event == Event::kReceived && c.token == 77 && c.code == absl::StatusCode::kUnavailable;
-  }));
-  CHECK(bed.victim->counters(0).protocol_errors == 1);
-  CHECK(bed.Works());
+  granted.raws[1]->Send(data, 1000);
+  REQUIRE(granted.bed.Until([&] { return granted.bed.Has(Event::kPeerLost, 0); }));
+  REQUIRE(granted.received() != nullptr);
+  CHECK(granted.received()->code == absl::StatusCode::kUnavailable);
+  CHECK(granted.bed.victim->counters(0).protocol_errors == 1);
+  CHECK(granted.bed.Works());
+}
+
+TEST_CASE("what comes after the end of a peer's first stream still arrives") {
+  const int movers = GENERATE(0, 1);
+  CAPTURE(movers);
+  Granted granted(movers);
+  granted.raws[0].reset();
+  Header data = granted.data;
+  data.payload_bytes = 10'000;
+  for (; data.offset < 100'000; data.offset += 10'000) {
+    REQUIRE(granted.bed.Works());  // so that all before it has been seen
+    granted.raws[1]->Send(data, data.payload_bytes);
+  }
+  granted.raws[1].reset();
+  REQUIRE(granted.bed.Until([&] { return granted.bed.Has(Event::kPeerLost, 0); }));
+  INFO(granted.bed.LostWords(0));
+  CHECK(Contains(granted.bed.LostWords(0), "closed the connection"));
+  REQUIRE(granted.received() != nullptr);
+  CHECK(granted.received()->code == absl::StatusCode::kOk);
+  CHECK(granted.got == Buffer(100'000));
+}
+
+TEST_CASE("a peer whose streams don't all end is lost after a heartbeat") {
+  const int movers = GENERATE(0, 1);
+  const int ends = GENERATE(0, 1);
+  CAPTURE(movers, ends);
+  Granted granted(movers);
+  granted.raws[ends].reset();
+  REQUIRE(granted.bed.Until([&] { return granted.bed.Has(Event::kPeerLost, 0); }));
+  INFO(granted.bed.LostWords(0));
+  CHECK(Contains(granted.bed.LostWords(0), ends == 0 ? "closed" : "reset"));
+  REQUIRE(granted.received() != nullptr);
+  CHECK(granted.received()->code == absl::StatusCode::kUnavailable);
+  CHECK(granted.bed.Works());
 }
 
 TEST_CASE("random frames from a peer end that peer only") {

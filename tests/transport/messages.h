@@ -21,6 +21,12 @@ inline Buffer Pattern(size_t bytes, uint64_t seed) {
   return buffer;
 }
 
+// Without printing megabytes.
+template <typename T>
+bool Same(const T& a, const T& b) {
+  return a == b;
+}
+
 inline Message To(PeerId peer, uint32_t slice, uint64_t communicator = 1, Signature signature = 5) {
   Message m;
   m.peer = peer;

@@ -121,11 +121,8 @@ void TcpTransport::Mover::Serve(Socket* socket, bool readable, bool writable) {
   if (came) socket->peer->came_ns = moved_ns_;
   if (went) socket->peer->sent_ns = moved_ns_;
   if (!status.ok()) {
-    // The owner ends the peer.
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket->bytes->fd(), nullptr);
-    socket->failed = status;
-    transport_->failed_.push_back(socket->peer->info.id);
-    return;
+    return transport_->Fail(socket, status);  // the owner ends the peer
   }
   const uint32_t wanted = socket->blocked ? EPOLLIN | EPOLLOUT : EPOLLIN;
   if (socket->watched == wanted) return;

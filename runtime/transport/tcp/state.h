@@ -35,7 +35,7 @@ struct TcpTransport::Socket {
   bool closed = false;
   Mover* mover = nullptr;  // none: the owner moves it
   std::mutex busy;         // held in system calls (Gate)
-  absl::Status failed;     // what its mover has found, for the owner
+  absl::Status failed;     // why it is not used any more
   std::array<std::byte, wire::kHelloBytes> hello_bytes{};
   size_t hello_got = 0;
   std::optional<wire::Hello> hello;
@@ -52,6 +52,8 @@ struct TcpTransport::Peer {
   int64_t added_ns = 0;
   int64_t sent_ns = 0, came_ns = 0;
   bool up = false, lost = false;
+  absl::Status ending;  // what its first failed socket says
+  int64_t ending_ns = 0;
 };
 
 }  // namespace shunt::transport

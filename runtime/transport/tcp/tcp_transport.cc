@@ -209,10 +209,11 @@ size_t TcpTransport::Poll(absl::Span<Completion> out) {
 }
 
 void TcpTransport::OnEvents(Socket* socket, uint32_t events) {
-  if (socket->closed || socket->mover != nullptr) return;  // since earlier in this batch
+  // Since earlier in this batch.
+  if (socket->closed || socket->mover != nullptr || !socket->failed.ok()) return;
   if (socket->state != Socket::State::kOpen) return Handshake(socket, events);
   if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0) ReadFrom(socket);
-  if (!socket->closed && (events & EPOLLOUT) != 0) {
+  if (!socket->closed && socket->failed.ok() && (events & EPOLLOUT) != 0) {
     socket->blocked = false;
     WriteTo(socket);
   }
@@ -226,19 +227,19 @@ void TcpTransport::ReadFrom(Socket* socket) {
       socket->reader->Read(socket->bytes.get(), &engine_, peer->engine, socket->stream,
                            peer->version, kReadBudget, &came, movers_.empty() ? nullptr : &gate);
   if (came) peer->came_ns = now_ns_;
-  if (!status.ok()) Lose(peer, status);
+  if (!status.ok()) Fail(socket, status);
 }
 
 void TcpTransport::WriteTo(Socket* socket) {
   Peer* peer = socket->peer;
-  if (socket->blocked) return;
+  if (socket->blocked || !socket->failed.ok()) return;
   bool went = false;
   Gate gate(&mutex_, &socket->busy, &socket->closed);
   const absl::Status status = socket->writer.Write(
       socket->bytes.get(), &engine_, peer->engine, socket->stream, peer->version, options_.crc,
       &socket->blocked, &went, movers_.empty() ? nullptr : &gate);
   if (went) peer->sent_ns = now_ns_;
-  if (!status.ok()) return Lose(peer, status);
+  if (!status.ok()) return Fail(socket, status);
   Watch(socket, socket->blocked ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
@@ -262,15 +263,35 @@ void TcpTransport::AwaitSystemCalls(const Peer& peer) {
   }
 }
 
+void TcpTransport::Fail(Socket* socket, const absl::Status& why) {
+  if (socket->mover == nullptr) {
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket->bytes->fd(), nullptr);
+  }
+  socket->failed = why;
+  failed_.push_back(socket->peer->info.id);
+}
+
 void TcpTransport::LoseFailed() {
   for (const PeerId id : std::exchange(failed_, {})) {
     const auto found = peers_.find(id);
-    if (found == peers_.end()) continue;
-    const auto& sockets = found->second->sockets;
-    const auto first = std::find_if(sockets.begin(), sockets.end(), [](const auto& socket) {
-      return socket != nullptr && !socket->failed.ok();
-    });
-    if (first != sockets.end()) Lose(found->second.get(), absl::Status((*first)->failed));
+    if (found == peers_.end() || found->second->lost) continue;
+    Peer* const peer = found->second.get();
+    bool all = true;
+    for (const auto& socket : peer->sockets) {
+      if (socket == nullptr || socket->failed.ok()) {
+        all = false;
+        continue;
+      }
+      if (peer->ending.ok() || !absl::IsUnavailable(socket->failed)) {
+        peer->ending = socket->failed;
+      }
+    }
+    // A peer closes all its streams when it ends, and what it said last may be on any of them.
+    if (all || !absl::IsUnavailable(peer->ending)) {
+      Lose(peer, peer->ending);
+    } else if (peer->ending_ns == 0) {
+      peer->ending_ns = now_ns_;
+    }
   }
 }
 
@@ -356,7 +377,9 @@ void TcpTransport::Tick() {
       }
       continue;
     }
-    if (now_ns_ - peer->came_ns >= options_.lost_after_ns) {
+    if (peer->ending_ns != 0 && now_ns_ - peer->ending_ns >= options_.heartbeat_ns) {
+      Lose(peer, peer->ending);
+    } else if (now_ns_ - peer->came_ns >= options_.lost_after_ns) {
       Lose(peer, absl::UnavailableError(absl::StrCat(
                      "silent for ", (now_ns_ - peer->came_ns) / 1'000'000,
                      " ms, expected a word every ", options_.heartbeat_ns / 1'000'000)));

@@ -100,6 +100,9 @@ class TcpTransport : public PeerTransport {
   void CloseSocket(Socket* socket);
   // Until the kernel is done with all buffers that other threads have named to it.
   static void AwaitSystemCalls(const Peer& peer);
+  // No more of this socket. Its peer goes with the last one, a heartbeat after the first, or at
+  // once if it broke a rule.
+  void Fail(Socket* socket, const absl::Status& why);
   void LoseFailed();
   // What movers have for the owner; on a mover's thread.
   void TellOwner();
@@ -120,7 +123,7 @@ class TcpTransport : public PeerTransport {
   std::vector<std::shared_ptr<Socket>> strangers_;    // accepted, oldest first
   std::vector<std::shared_ptr<Socket>> closed_;       // until the end of this Poll
   bool told_ = false;                                 // told_fd_ is readable
-  std::vector<PeerId> failed_;                        // of sockets that failed under a mover
+  std::vector<PeerId> failed_;                        // of sockets that failed since the last look
   std::vector<std::unique_ptr<Mover>> movers_;        // last: they end before what they work on
 };
 
