@@ -216,13 +216,12 @@ absl::Status Session::Submit(const ring::Submission& submission) {
   std::lock_guard lock(ring_mutex_);
   ring::Submission entry = submission;
   entry.token = next_token_++;
-  const bool serve = entry.opcode == static_cast<uint32_t>(ring::Opcode::kServe);
   CollectCompletions();
   ring::RingClient::Pushed pushed = ring_.Push(entry);
   for (int64_t deadline_ns = 0; pushed == ring::RingClient::Pushed::kFull;
        pushed = ring_.Push(entry)) {
     CollectCompletions();
-    if (serve && ring_.outstanding() >= ring_.entries()) {
+    if (ring::Completes(entry.opcode) && ring_.outstanding() >= ring_.entries()) {
       return absl::ResourceExhaustedError(
           absl::StrCat("session ", id_, ": ", ring_.entries(),
                        " asynchronous operations are in flight, which is the most there can be"));

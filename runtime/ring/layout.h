@@ -18,7 +18,16 @@ enum class Opcode : uint32_t {
   kServe = 1,
   // News of an operation that the daemon may be seeing through. No completion.
   kKick = 2,
+  // A transfer, which is completed when it has ended. `communicator_id` is the region and
+  // `sequence` the offset of its TransferPost; `deadline_ns` is the transfer's.
+  kTransfer = 3,
 };
+
+// Whether the daemon owes a completion.
+constexpr bool Completes(uint32_t opcode) {
+  return opcode == static_cast<uint32_t>(Opcode::kServe) ||
+         opcode == static_cast<uint32_t>(Opcode::kTransfer);
+}
 
 struct alignas(64) Submission {
   uint64_t token;  // returned in the completion

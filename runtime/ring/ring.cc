@@ -97,12 +97,12 @@ RingClient& RingClient::operator=(RingClient&& other) noexcept {
 }
 
 RingClient::Pushed RingClient::Push(const Submission& submission) {
-  const bool serve = submission.opcode == static_cast<uint32_t>(Opcode::kServe);
+  const bool completes = Completes(submission.opcode);
   // A completion lowers `outstanding_` only after its slot is free, so this may refuse too early,
   // never too late.
-  if (serve && outstanding_.load(std::memory_order_acquire) > mask_) return Pushed::kFull;
+  if (completes && outstanding_.load(std::memory_order_acquire) > mask_) return Pushed::kFull;
   if (sq_tail_ - header_->sq_head.load(std::memory_order_acquire) > mask_) return Pushed::kFull;
-  if (serve) outstanding_.fetch_add(1, std::memory_order_relaxed);
+  if (completes) outstanding_.fetch_add(1, std::memory_order_relaxed);
   StoreShared(submissions_[sq_tail_ & mask_], submission);
   // Against MayNotSleep, all four accesses sequentially consistent: either it sees the new tail or
   // this sees the flag.
@@ -165,7 +165,7 @@ absl::StatusOr<bool> RingServer::Pop(Submission* out) {
   }
   CopyShared(*out, submissions_[sq_head_ & mask_]);
   header_->sq_head.store(++sq_head_, std::memory_order_release);
-  if (out->opcode == static_cast<uint32_t>(Opcode::kServe)) {
+  if (Completes(out->opcode)) {
     if (outstanding_.load(std::memory_order_relaxed) > mask_) {
       return absl::InvalidArgumentError(
           absl::StrCat("submission ring: more than ", mask_ + 1, " operations outstanding"));

@@ -40,8 +40,8 @@ class RingClient {
   RingClient& operator=(RingClient&& other) noexcept;
 
   enum class Pushed { kFull, kDone, kDoneRingDoorbell };
-  // kFull: no room for the entry, or (kServe) `entries` operations are outstanding: nothing was
-  // pushed. kDoneRingDoorbell: pushed, and the daemon sleeps: write the doorbell eventfd.
+  // kFull: no room for the entry, or (what completes) `entries` operations are outstanding: nothing
+  // was pushed. kDoneRingDoorbell: pushed, and the daemon sleeps: write the doorbell eventfd.
   Pushed Push(const Submission& submission);
 
   // Moves completions that are there into `out`; returns how many. Never blocks.
@@ -84,8 +84,8 @@ class RingServer {
   // this object's destructor from then on.
   absl::StatusOr<bool> Pop(Submission* out);
 
-  // Completes one kServe that Pop returned. False if the client has broken the rules (completions
-  // that it was never owed); its own slot may then be overwritten, nobody else's.
+  // Completes one submission that Pop returned. False if the client has broken the rules
+  // (completions that it was never owed); its own slot may then be overwritten, nobody else's.
   bool Complete(uint64_t token, int32_t code);
 
   // Before sleeping: MayNotSleep() says the doorbell is needed, and true if an entry came
@@ -95,7 +95,7 @@ class RingServer {
 
   void RegionFreed() { header_->regions_freed.fetch_add(1, std::memory_order_release); }
 
-  // kServe entries popped and not completed.
+  // Entries that complete, popped and not completed.
   uint32_t outstanding() const { return outstanding_.load(std::memory_order_relaxed); }
 
  private:
