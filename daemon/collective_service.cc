@@ -251,6 +251,8 @@ void Services::OnSubmission(const SessionPtr& session, const ring::Submission& s
         membership->communicator->Kick(submission.channel, submission.deadline_ns);
       return;
     }
+    case ring::Opcode::kTransfer:
+      return context_.transfers->PostFromRing(session, submission);
   }
   // An opcode that this daemon does not know: no completion is owed.
 }

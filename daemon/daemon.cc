@@ -23,6 +23,7 @@
 #include "daemon/scheduler.h"
 #include "daemon/services.h"
 #include "daemon/session_table.h"
+#include "daemon/transfer/transfer_table.h"
 #include "daemon/version.h"
 #include "runtime/core/clock.h"
 #include "runtime/core/status.h"
@@ -112,6 +113,17 @@ class DaemonImpl : public Daemon {
                                   config_.warm_ttl.count()},
         &operations_);
 
+    TransferTable::Options transfers;
+    transfers.threads = workers;
+    transfers.on_thread_start = [this, cpus](int index) {
+      ::pthread_setname_np(::pthread_self(), "shunt-copy");
+      if (!PlacesWorkers()) return;
+      const absl::Status bound =
+          topology::BindThread(topology::CpusOfWorker(topology_, cpus, index));
+      if (!bound.ok()) LogWarn("copy thread not bound", {{"error", bound.ToString()}});
+    };
+    transfers_ = std::make_unique<TransferTable>(std::move(transfers), regions_.get(), loop_.get());
+
     ServiceContext context;
     context.config = &config_;
     context.topology = &topology_;
@@ -125,13 +137,12 @@ class DaemonImpl : public Daemon {
     context.regions = regions_.get();
     context.communicators = communicators_.get();
     context.operations = &operations_;
+    context.transfers = transfers_.get();
     services_ = std::make_unique<Services>(std::move(context));
 
     Scheduler::Options options;
     options.threads = workers;
-    // Without a budget the kernel places them better than we could.
-    if (!config_.worker_cpus.empty() || !config_.numa_nodes.empty() ||
-        topology_.numa_nodes.size() > 1) {
+    if (PlacesWorkers()) {
       for (int i = 0; i < workers; ++i)
         options.cpus.push_back(topology::CpusOfWorker(topology_, cpus, i));
     }
@@ -199,6 +210,7 @@ class DaemonImpl : public Daemon {
     const int64_t deadline = DeadlineAfterNs(grace);
     while (NowNs() < deadline && Busy()) std::this_thread::sleep_for(kStopPoll);
     communicators_->FailAll("shuntd is stopping");
+    transfers_->CancelAll(absl::UnavailableError("shuntd is stopping"));
     // The workers tell everybody who waits, before the sessions go.
     const int64_t told = DeadlineAfterNs(kTellingMax);
     while (NowNs() < told && Pending()) std::this_thread::sleep_for(kStopPoll);
@@ -210,6 +222,12 @@ class DaemonImpl : public Daemon {
     LeaveCluster();
     StopThreads();
     LogInfo("stopped", {{"operations_served", operations_.served.load()}});
+  }
+
+  // Without a budget the kernel places them better than we could.
+  bool PlacesWorkers() const {
+    return !config_.worker_cpus.empty() || !config_.numa_nodes.empty() ||
+           topology_.numa_nodes.size() > 1;
   }
 
   int Movers() const {
@@ -338,6 +356,7 @@ class DaemonImpl : public Daemon {
   }
 
   bool Pending() const {
+    if (transfers_->in_flight() != 0) return true;
     for (const std::shared_ptr<Communicator>& communicator : communicators_->List()) {
       if (communicator->pending() != 0) return true;
     }
@@ -345,6 +364,7 @@ class DaemonImpl : public Daemon {
   }
 
   bool Busy() const {
+    if (transfers_->in_flight() != 0) return true;
     for (const std::shared_ptr<Communicator>& communicator : communicators_->List()) {
       if (communicator->pending() != 0 || communicator->LooksBusy()) return true;
     }
@@ -385,6 +405,7 @@ class DaemonImpl : public Daemon {
   const uint64_t node_incarnation_ = RandomNumber();
   std::unique_ptr<NodeEngine> engine_;
   std::unique_ptr<CommunicatorTable> communicators_;
+  std::unique_ptr<TransferTable> transfers_;
   std::unique_ptr<Services> services_;
   std::unique_ptr<LeaseServer> lease_;
   std::unique_ptr<GrpcServer> grpc_;

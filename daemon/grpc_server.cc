@@ -25,6 +25,7 @@
 #include "shunt/v1/communicator.grpc.pb.h"
 #include "shunt/v1/memory.grpc.pb.h"
 #include "shunt/v1/session.grpc.pb.h"
+#include "shunt/v1/transfer.grpc.pb.h"
 
 namespace shunt::daemon {
 namespace {
@@ -167,6 +168,7 @@ class Server : public GrpcServer {
     builder.RegisterService(&memory_);
     builder.RegisterService(&communicators_);
     builder.RegisterService(&collectives_);
+    builder.RegisterService(&transfers_);
     builder.RegisterService(&admin_);
     builder.SetMaxReceiveMessageSize(kMessageBytesMax);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsMax);
@@ -304,7 +306,28 @@ class Server : public GrpcServer {
         });
   }
 
+  // One of a session that gives its response, or an error, at once.
+  template <typename Service, typename Request, typename Response, typename Result>
+  void OnRequest(std::type_identity_t<Service>* service,
+                 void (Service::*method)(grpc::ServerContext*, Request*,
+                                         grpc::ServerAsyncResponseWriter<Response>*,
+                                         grpc::CompletionQueue*, grpc::ServerCompletionQueue*,
+                                         void*),
+                 Result (Services::*handler)(const Services::SessionPtr&, const Request&)) {
+    OnSession(service, method,
+              [services = services_, handler](auto* call, const Services::SessionPtr& session) {
+                auto result = (services->*handler)(session, call->request);
+                if constexpr (std::is_same_v<Result, absl::Status>) {
+                  call->Reply(result);
+                } else {
+                  if (result.ok()) call->response = *std::move(result);
+                  call->Reply(result.status());
+                }
+              });
+  }
+
   void ExpectAll();
+  void ExpectTransfers();
 
   UnixListener listener_;
   EventLoop* const loop_;
@@ -320,6 +343,7 @@ class Server : public GrpcServer {
   v1::Memory::AsyncService memory_;
   v1::Communicators::AsyncService communicators_;
   v1::Collectives::AsyncService collectives_;
+  v1::Transfers::AsyncService transfers_;
   v1::Admin::AsyncService admin_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
@@ -414,6 +438,8 @@ void Server::ExpectAll() {
         }
       });
 
+  ExpectTransfers();
+
   OnPeer(
       &admin_, &A::RequestGetStatus,
       [services](const Peer& peer, const v1::GetStatusRequest&, v1::GetStatusResponse* response) {
@@ -442,6 +468,44 @@ void Server::ExpectAll() {
            *response = services->GetTopology();
            return absl::OkStatus();
          });
+}
+
+void Server::ExpectTransfers() {
+  using T = v1::Transfers::AsyncService;
+  Services* const services = services_;
+  OnRequest(&transfers_, &T::RequestRegisterAgent, &Services::RegisterAgent);
+  OnRequest(&transfers_, &T::RequestPublishSection, &Services::PublishSection);
+  OnRequest(&transfers_, &T::RequestWithdrawSection, &Services::WithdrawSection);
+  OnRequest(&transfers_, &T::RequestFetchSection, &Services::FetchSection);
+  OnRequest(&transfers_, &T::RequestPrepareList, &Services::PrepareList);
+  OnRequest(&transfers_, &T::RequestReleaseList, &Services::ReleaseList);
+  OnRequest(&transfers_, &T::RequestPostTransfer, &Services::PostTransfer);
+  OnRequest(&transfers_, &T::RequestCancelTransfer, &Services::CancelTransfer);
+  OnRequest(&transfers_, &T::RequestExplainTransfer, &Services::ExplainTransfer);
+  OnRequest(&transfers_, &T::RequestNotify, &Services::Notify);
+  OnSession(&transfers_, &T::RequestWaitTransfer,
+            [services](auto* call, const Services::SessionPtr& session) {
+              auto cancel = std::make_shared<Services::CancelWait>();
+              call->on_cancel = [call, cancel] {
+                if (*cancel && (*cancel)())
+                  call->Reply(absl::CancelledError("the wait was given up"));
+              };
+              *cancel = services->WaitTransfer(
+                  session, call->request,
+                  [call](const absl::Status& outcome, const v1::TransferReport& report) {
+                    call->response = report;
+                    call->Reply(outcome);
+                  });
+            });
+  OnSession(&transfers_, &T::RequestTakeNotifications,
+            [services](auto* call, const Services::SessionPtr& session) {
+              services->TakeNotifications(
+                  session, call->request,
+                  [call](const absl::Status& status, const v1::TakeNotificationsResponse& taken) {
+                    call->response = taken;
+                    call->Reply(status);
+                  });
+            });
 }
 
 }  // namespace

@@ -10,8 +10,8 @@
 namespace shunt::daemon {
 namespace {
 
-// No request is nearly as long; the reply of a join of 128 ranks is.
-constexpr size_t kPacketBytesMax = 16 << 10;
+// A section of 1024 sets is as long; so is the reply of a join of 128 ranks.
+constexpr size_t kPacketBytesMax = 96 << 10;
 // Packets of one connection before the others have their turn.
 constexpr int kBatch = 16;
 // A connection that opens no session by then is closed.
@@ -161,6 +161,15 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
     Reply(reply, status.ok() ? fds : std::span<const int>{});
   }
 
+  // A response of one of the reply's kinds. True, for Handle.
+  template <typename Response>
+  bool Give(uint64_t id, absl::StatusOr<Response> response, Response* (v1::LeaseReply::*place)()) {
+    v1::LeaseReply reply;
+    if (response.ok()) *(reply.*place)() = *std::move(response);
+    Answer(id, response.status(), std::move(reply));
+    return true;
+  }
+
   std::function<void()> EndClosure() {
     return [weak = weak_from_this()] {
       if (const std::shared_ptr<Connection> self = weak.lock()) self->CloseSoon();
@@ -256,6 +265,64 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
         Answer(id, services.Watch(session_, request.watch_operation(),
                                   fds.empty() ? UniqueFd() : std::move(fds.front())));
         return true;
+      case Request::kRegisterAgent:
+        return Give(id, services.RegisterAgent(session_, request.register_agent()),
+                    &v1::LeaseReply::mutable_register_agent);
+      case Request::kPublishSection:
+        return Give(id, services.PublishSection(session_, request.publish_section()),
+                    &v1::LeaseReply::mutable_publish_section);
+      case Request::kWithdrawSection:
+        Answer(id, services.WithdrawSection(session_, request.withdraw_section()));
+        return true;
+      case Request::kFetchSection:
+        return Give(id, services.FetchSection(session_, request.fetch_section()),
+                    &v1::LeaseReply::mutable_fetch_section);
+      case Request::kPrepareList:
+        return Give(id, services.PrepareList(session_, request.prepare_list()),
+                    &v1::LeaseReply::mutable_prepare_list);
+      case Request::kReleaseList:
+        Answer(id, services.ReleaseList(session_, request.release_list()));
+        return true;
+      case Request::kWaitTransfer:
+        services.WaitTransfer(session_, request.wait_transfer(),
+                              [weak = weak_from_this(), id](const absl::Status& outcome,
+                                                            const v1::TransferReport& report) {
+                                const std::shared_ptr<Connection> self = weak.lock();
+                                if (self == nullptr) return;
+                                v1::LeaseReply reply;
+                                if (outcome.ok()) *reply.mutable_wait_transfer() = report;
+                                self->Answer(id, outcome, std::move(reply));
+                              });
+        return true;
+      case Request::kCancelTransfer:
+        Answer(id, services.CancelTransfer(session_, request.cancel_transfer()));
+        return true;
+      case Request::kWatchTransfer:
+        Answer(id, services.WatchTransfer(session_, request.watch_transfer(),
+                                          fds.empty() ? UniqueFd() : std::move(fds.front())));
+        return true;
+      case Request::kNotify:
+        Answer(id, services.Notify(session_, request.notify()));
+        return true;
+      case Request::kTakeNotifications:
+        services.TakeNotifications(
+            session_, request.take_notifications(),
+            [weak = weak_from_this(), id](const absl::Status& status,
+                                          const v1::TakeNotificationsResponse& taken) {
+              const std::shared_ptr<Connection> self = weak.lock();
+              if (self == nullptr) return;
+              v1::LeaseReply reply;
+              if (status.ok()) *reply.mutable_take_notifications() = taken;
+              self->Answer(id, status, std::move(reply));
+            });
+        return true;
+      case Request::kWatchNotifications:
+        Answer(id, services.WatchNotifications(session_,
+                                               fds.empty() ? UniqueFd() : std::move(fds.front())));
+        return true;
+      case Request::kExplainTransfer:
+        return Give(id, services.ExplainTransfer(session_, request.explain_transfer()),
+                    &v1::LeaseReply::mutable_explain_transfer);
       case Request::kCloseSession:
         services.EndSession(session_, /*died=*/false, "it was closed");
         Answer(id, absl::OkStatus());

@@ -15,6 +15,7 @@
 #include "daemon/event_loop.h"
 #include "daemon/scheduler.h"
 #include "daemon/session_table.h"
+#include "daemon/transfer/transfer_table.h"
 #include "runtime/memory/region_table.h"
 #include "runtime/topology/topology.h"
 #include "shunt/v1/admin.pb.h"
@@ -22,6 +23,7 @@
 #include "shunt/v1/communicator.pb.h"
 #include "shunt/v1/memory.pb.h"
 #include "shunt/v1/session.pb.h"
+#include "shunt/v1/transfer.pb.h"
 
 namespace shunt::daemon {
 
@@ -39,6 +41,7 @@ struct ServiceContext {
   memory::RegionTable* regions = nullptr;
   CommunicatorTable* communicators = nullptr;
   OperationHost* operations = nullptr;
+  TransferTable* transfers = nullptr;
 };
 
 struct OpenedSession {
@@ -96,6 +99,35 @@ class Services {
   absl::StatusOr<CancelWait> Wait(const SessionPtr& session, const v1::WaitRequest& request,
                                   Operation::Waiter done);
   void OnSubmission(const SessionPtr& session, const ring::Submission& submission);
+
+  // transfer/transfer_service.cc
+  absl::StatusOr<v1::RegisterAgentResponse> RegisterAgent(const SessionPtr& session,
+                                                          const v1::RegisterAgentRequest& request);
+  absl::StatusOr<v1::PublishSectionResponse> PublishSection(
+      const SessionPtr& session, const v1::PublishSectionRequest& request);
+  absl::Status WithdrawSection(const SessionPtr& session,
+                               const v1::WithdrawSectionRequest& request);
+  absl::StatusOr<v1::FetchSectionResponse> FetchSection(const SessionPtr& session,
+                                                        const v1::FetchSectionRequest& request);
+  absl::StatusOr<v1::PrepareListResponse> PrepareList(const SessionPtr& session,
+                                                      const v1::PrepareListRequest& request);
+  absl::Status ReleaseList(const SessionPtr& session, const v1::ReleaseListRequest& request);
+  absl::StatusOr<v1::PostTransferResponse> PostTransfer(const SessionPtr& session,
+                                                        const v1::PostTransferRequest& request);
+  absl::StatusOr<v1::ExplainTransferResponse> ExplainTransfer(
+      const SessionPtr& session, const v1::PostTransferRequest& request);
+  // As Wait: `done` is called once, unless the returned function gives true.
+  using TransferDone = std::function<void(const absl::Status&, const v1::TransferReport&)>;
+  CancelWait WaitTransfer(const SessionPtr& session, const v1::WaitTransferRequest& request,
+                          TransferDone done);
+  absl::Status CancelTransfer(const SessionPtr& session, const v1::CancelTransferRequest& request);
+  absl::Status WatchTransfer(const SessionPtr& session, const v1::WatchTransfer& request,
+                             UniqueFd eventfd);
+  absl::Status Notify(const SessionPtr& session, const v1::NotifyRequest& request);
+  using TakenReply = std::function<void(const absl::Status&, const v1::TakeNotificationsResponse&)>;
+  void TakeNotifications(const SessionPtr& session, const v1::TakeNotificationsRequest& request,
+                         TakenReply reply);
+  absl::Status WatchNotifications(const SessionPtr& session, UniqueFd eventfd);
 
   // admin_service.cc: `peer` sees what its user owns; root and the daemon's own user see all.
   v1::GetStatusResponse GetStatus(const Peer& peer) const;

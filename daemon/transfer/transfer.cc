@@ -1,0 +1,58 @@
+#include "daemon/transfer/transfer.h"
+
+#include <utility>
+
+#include "runtime/core/clock.h"
+
+namespace shunt::daemon {
+
+bool Transfer::Step() {
+  if (began_ns_.load(std::memory_order_relaxed) == 0) {
+    int64_t never = 0;
+    began_ns_.compare_exchange_strong(never, NowNs(), std::memory_order_relaxed);
+  }
+  const bool some = setup_.copier->Work(1) != 0;
+  if (some) TellIfOver();
+  return some;
+}
+
+void Transfer::Cancel(const absl::Status& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (cancelled_.ok()) cancelled_ = why;
+  }
+  // Chunks in the works end first; who ends the last of them finds out.
+  if (setup_.copier->Cancel()) TellIfOver();
+}
+
+void Transfer::TellIfOver() {
+  const p2p::Outcome outcome = setup_.copier->outcome();
+  if (outcome == p2p::Outcome::kPending || told_.exchange(true)) return;
+  ended_ns_ = NowNs();
+  if (outcome == p2p::Outcome::kCancelled) {
+    const std::lock_guard lock(mutex_);
+    outcome_ = cancelled_;
+  }
+  // First of all: its owner may free them as soon as it knows.
+  setup_.uses.clear();
+  if (setup_.inbox != nullptr) {
+    if (outcome_.ok()) {
+      setup_.inbox->Put(std::move(setup_.notification));
+    } else {
+      setup_.inbox->GiveBack();
+    }
+  }
+  setup_.ended(*this);
+}
+
+TransferReport Transfer::report() const {
+  const int64_t began = began_ns_.load(std::memory_order_relaxed);
+  TransferReport report;
+  report.outcome = outcome_;
+  report.bytes = outcome_.ok() ? bytes() : 0;
+  report.waited_ns = static_cast<uint64_t>((began != 0 ? began : ended_ns_) - posted_ns_);
+  report.moved_ns = began != 0 ? static_cast<uint64_t>(ended_ns_ - began) : 0;
+  return report;
+}
+
+}  // namespace shunt::daemon

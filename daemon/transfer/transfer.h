@@ -1,0 +1,82 @@
+// One transfer in flight between mapped regions.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "daemon/event_loop.h"
+#include "daemon/session.h"
+#include "daemon/transfer/agent_table.h"
+#include "runtime/memory/region_table.h"
+#include "runtime/p2p/copier.h"
+#include "runtime/p2p/work_pool.h"
+
+namespace shunt::daemon {
+
+struct TransferReport {
+  absl::Status outcome;
+  uint64_t bytes = 0;
+  const char* route = "copy";
+  uint64_t waited_ns = 0;
+  uint64_t moved_ns = 0;
+};
+
+// Thread-safe.
+class Transfer final : public p2p::Work {
+ public:
+  struct Setup {
+    uint64_t id = 0;
+    std::shared_ptr<Session> session;
+    bool on_ring = false;                 // its completion goes to the session's ring
+    uint64_t counterpart = 0;             // the session whose memory the remote side is
+    std::string counterpart_text;         // for its death
+    std::vector<memory::RegionUse> uses;  // every region that it touches
+    std::unique_ptr<p2p::Copier> copier;
+    std::shared_ptr<Inbox> inbox;  // a place is reserved; null: no notification
+    Notification notification;
+    // Once, on whichever thread finds that it is over.
+    std::function<void(Transfer&)> ended;
+  };
+  explicit Transfer(Setup setup) : setup_(std::move(setup)), posted_ns_(NowNs()) {}
+
+  bool Step() override;
+  // Ends it soon, for that reason, unless it has all been copied. The first reason counts.
+  void Cancel(const absl::Status& why);
+
+  uint64_t id() const { return setup_.id; }
+  Session& session() const { return *setup_.session; }
+  bool on_ring() const { return setup_.on_ring; }
+  uint64_t counterpart() const { return setup_.counterpart; }
+  const std::string& counterpart_text() const { return setup_.counterpart_text; }
+  uint64_t bytes() const { return setup_.copier->plan().bytes(); }
+  uint64_t chunks() const { return setup_.copier->chunks(); }
+
+  // In `ended` and after it.
+  TransferReport report() const;
+
+  // Of the table.
+  EventLoop::TimerId timer = 0;
+  std::vector<UniqueFd> events;
+  std::function<void(const TransferReport&)> waiter;
+
+ private:
+  void TellIfOver();
+
+  Setup setup_;
+  const int64_t posted_ns_;
+  std::atomic<int64_t> began_ns_ = 0;
+  int64_t ended_ns_ = 0;
+  std::mutex mutex_;
+  absl::Status cancelled_;
+  absl::Status outcome_;
+  std::atomic<bool> told_ = false;
+};
+
+}  // namespace shunt::daemon

@@ -1,0 +1,509 @@
+#include "daemon/transfer/transfer_table.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/event_signal.h"
+#include "runtime/core/status.h"
+#include "runtime/core/utf8.h"
+
+namespace shunt::daemon {
+namespace {
+
+constexpr size_t kListsMax = 1024;      // of one session
+constexpr size_t kTransfersMax = 4096;  // of one session, in flight
+constexpr size_t kReportsMax = 1024;    // of one session, that nobody has asked for
+// What the one who takes a post does itself: less than waking another thread costs.
+constexpr uint64_t kInlineBytes = 64 << 10;
+constexpr uint64_t kInlineElements = 4096;
+// Copy runs that an explanation counts; more are estimated.
+constexpr uint64_t kCountedRunsMax = 1 << 16;
+
+absl::Status NoList(uint64_t list) {
+  return absl::NotFoundError(
+      absl::StrCat("list ", list, ": this session has no such list, or has released it"));
+}
+
+absl::Status NoTransfer(uint64_t transfer) {
+  return absl::NotFoundError(absl::StrCat(
+      "transfer ", transfer,
+      ": this session has none of this number in flight, and no report of one that is not "
+      "collected"));
+}
+
+class Regions : public p2p::RegionMemory {
+ public:
+  explicit Regions(std::vector<memory::RegionUse>& uses) : uses_(uses) {}
+  absl::StatusOr<std::byte*> Find(const p2p::RegionExtent& region) override {
+    for (memory::RegionUse& use : uses_) {
+      if (use->id() == region.id) return use->At(0, region.bytes);
+    }
+    return absl::InternalError(absl::StrCat("region ", region.id, " is not held"));
+  }
+
+ private:
+  std::vector<memory::RegionUse>& uses_;
+};
+
+absl::Status WithSide(const char* side, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(side, ": ", status.message()));
+}
+
+}  // namespace
+
+struct TransferTable::Sides {
+  std::shared_ptr<const p2p::TransferPlan> plan;
+  std::shared_ptr<const Published> published;  // of the remote side; null: own memory
+};
+
+// A post that takes long to look at.
+class TransferTable::LatePost : public p2p::Work {
+ public:
+  LatePost(TransferTable* table, SessionPtr session, PostedTransfer posted, uint64_t id)
+      : table_(table), session_(std::move(session)), posted_(std::move(posted)), id_(id) {}
+  bool Step() override {
+    if (taken_.exchange(true)) return false;
+    const auto begun = table_->Begin(session_, posted_, id_, /*on_ring=*/true);
+    if (!begun.ok()) table_->FailOnRing(session_, id_, begun.status());
+    return false;
+  }
+
+ private:
+  TransferTable* const table_;
+  const SessionPtr session_;
+  const PostedTransfer posted_;
+  const uint64_t id_;
+  std::atomic<bool> taken_ = false;
+};
+
+TransferTable::TransferTable(Options options, memory::RegionTable* regions, EventLoop* loop)
+    : regions_(regions),
+      loop_(loop),
+      threads_(options.threads),
+      pool_({options.threads, std::move(options.on_thread_start)}) {}
+
+TransferTable::~TransferTable() = default;
+
+// ---- Lists
+
+absl::StatusOr<p2p::Section> TransferTable::OwnSection(
+    uint64_t session, const std::string& name,
+    const google::protobuf::RepeatedPtrField<v1::StridedSet>& sets) const {
+  p2p::Section section;
+  section.name = name;
+  for (int i = 0; i < sets.size(); ++i) {
+    const v1::StridedSet& from = sets[i];
+    p2p::StridedSet to;
+    to.region = from.region_id();
+    to.base = from.offset_bytes();
+    to.length = from.length_bytes();
+    if (from.dimensions_size() > static_cast<int>(to.dims.size())) {
+      return absl::InvalidArgumentError(absl::StrCat("set ", i, ": ", from.dimensions_size(),
+                                                     " dimensions, expected at most ",
+                                                     to.dims.size()));
+    }
+    for (int d = 0; d < from.dimensions_size(); ++d) {
+      to.dims[d] = {from.dimensions(d).count(), from.dimensions(d).stride_bytes()};
+    }
+    const auto region = regions_->Find(session, to.region);
+    if (!region.ok()) return WithSide(absl::StrCat("set ", i).c_str(), region.status());
+    const auto place = std::lower_bound(
+        section.regions.begin(), section.regions.end(), to.region,
+        [](const p2p::RegionExtent& extent, uint64_t id) { return extent.id < id; });
+    if (place == section.regions.end() || place->id != to.region) {
+      section.regions.insert(place, {to.region, (*region)->bytes()});
+    }
+    section.sets.push_back(to);
+  }
+  return section;
+}
+
+absl::StatusOr<v1::ListInfo> TransferTable::AddList(const Session& session,
+                                                    std::shared_ptr<const p2p::PreparedList> list,
+                                                    std::shared_ptr<const Published> published) {
+  v1::ListInfo info;
+  info.set_list_id(next_list_.fetch_add(1));
+  info.set_pieces(list->pieces());
+  info.set_piece_bytes(list->piece_bytes());
+  info.set_bytes(list->bytes());
+  const std::lock_guard lock(mutex_);
+  // SessionGone comes after this is set, and takes the lock.
+  if (session.ended.load()) return absl::CancelledError("the session has ended");
+  OfSession& of = sessions_[session.id];
+  if (of.lists.size() >= kListsMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("session ", session.id, " has ", kListsMax, " lists, the most; release some"));
+  }
+  of.lists.emplace(info.list_id(), List{std::move(list), std::move(published)});
+  return info;
+}
+
+absl::Status TransferTable::ReleaseList(uint64_t session, uint64_t list) {
+  List gone;
+  const std::lock_guard lock(mutex_);
+  const auto of = sessions_.find(session);
+  if (of == sessions_.end()) return NoList(list);
+  const auto found = of->second.lists.find(list);
+  if (found == of->second.lists.end()) return NoList(list);
+  gone = std::move(found->second);
+  of->second.lists.erase(found);
+  return absl::OkStatus();
+}
+
+// ---- Transfers
+
+absl::StatusOr<TransferTable::Sides> TransferTable::Prepare(const Session& session,
+                                                            const PostedTransfer& posted) const {
+  List local, remote;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto of = sessions_.find(session.id);
+    const auto find = [&](uint64_t list, List* found) -> absl::Status {
+      if (of == sessions_.end()) return NoList(list);
+      const auto it = of->second.lists.find(list);
+      if (it == of->second.lists.end()) return NoList(list);
+      *found = it->second;
+      return absl::OkStatus();
+    };
+    if (absl::Status s = find(posted.local.list, &local); !s.ok()) return WithSide("local", s);
+    if (absl::Status s = find(posted.remote.list, &remote); !s.ok()) return WithSide("remote", s);
+  }
+  if (local.published != nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("local: list ", posted.local.list, " was fetched from agent \"",
+                     local.published->agent, "\", expected a list of the session's own memory"));
+  }
+  if (remote.published != nullptr) {
+    SHUNT_RETURN_IF_ERROR(remote.published->CheckCurrent());
+    SHUNT_RETURN_IF_ERROR(remote.published->CheckAccess(session.peer.uid, posted.push));
+  }
+  auto here = Select(local.list, posted.local);
+  if (!here.ok()) return WithSide("local", here.status());
+  auto there = Select(remote.list, posted.remote);
+  if (!there.ok()) return WithSide("remote", there.status());
+  Sides sides;
+  sides.published = std::move(remote.published);
+  SHUNT_ASSIGN_OR_RETURN(
+      sides.plan, posted.push ? p2p::TransferPlan::Make(*std::move(here), *std::move(there))
+                              : p2p::TransferPlan::Make(*std::move(there), *std::move(here)));
+  return sides;
+}
+
+absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::Begin(const SessionPtr& session,
+                                                               const PostedTransfer& posted,
+                                                               uint64_t id, bool on_ring) {
+  SHUNT_ASSIGN_OR_RETURN(Sides sides, Prepare(*session, posted));
+  Transfer::Setup setup;
+  setup.id = id;
+  setup.session = session;
+  setup.on_ring = on_ring;
+  const uint64_t owner = sides.published != nullptr ? sides.published->owner.session : session->id;
+  setup.counterpart = owner;
+  const std::string words = absl::StrCat("transfer ", id, " of session ", session->id);
+  const auto hold = [&](const p2p::Selection& selection, uint64_t of_session) -> absl::Status {
+    for (const p2p::RegionExtent& region : selection.regions()) {
+      auto use = regions_->Use(of_session, region.id, words);
+      if (!use.ok()) {
+        return absl::NotFoundError(absl::StrCat(
+            "region ", region.id, ": ",
+            of_session == session->id
+                ? "this session has no such region any more"
+                : absl::StrCat("agent \"", sides.published->agent, "\" has freed it")));
+      }
+      setup.uses.push_back(*std::move(use));
+    }
+    return absl::OkStatus();
+  };
+  const p2p::Selection& source = sides.plan->source();
+  const p2p::Selection& destination = sides.plan->destination();
+  SHUNT_RETURN_IF_ERROR(hold(source, posted.push ? session->id : owner));
+  SHUNT_RETURN_IF_ERROR(hold(destination, posted.push ? owner : session->id));
+  Regions memory(setup.uses);
+  SHUNT_ASSIGN_OR_RETURN(setup.copier, p2p::Copier::Make(sides.plan, memory, memory,
+                                                         p2p::CopyOptions{.workers = threads_}));
+  if (sides.published != nullptr) {
+    setup.counterpart_text =
+        absl::StrCat("agent \"", sides.published->agent, "\" of session ", owner);
+  }
+  if (posted.notification.has_value()) {
+    if (sides.published == nullptr) {
+      return absl::InvalidArgumentError(
+          "a notification goes to the agent of the remote side, which is this session's own "
+          "memory");
+    }
+    setup.inbox = sides.published->inbox;
+    SHUNT_RETURN_IF_ERROR(setup.inbox->Reserve(sides.published->agent));
+    setup.notification = {agents_.NameOf(session->id), *posted.notification};
+  }
+  setup.ended = [this](Transfer& transfer) { Ended(transfer); };
+  const std::shared_ptr<Inbox> inbox = setup.inbox;
+  const auto transfer = std::make_shared<Transfer>(std::move(setup));
+  Late late;
+  const absl::Status refused = [&]() -> absl::Status {
+    const std::lock_guard lock(mutex_);
+    // SessionGone comes after this is set, and takes the lock.
+    if (session->ended.load()) return absl::CancelledError("the session has ended");
+    OfSession& of = sessions_[session->id];
+    if (of.transfers.size() >= kTransfersMax) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "session ", session->id, " has ", kTransfersMax, " transfers in flight, the most"));
+    }
+    if (of.transfers.contains(id)) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("transfer ", id, ": one of this number is in flight"));
+    }
+    if (sides.published != nullptr) {
+      const auto other = sessions_.find(owner);
+      if (other == sessions_.end()) return sides.published->CheckCurrent();  // it has just gone
+      if (owner != session->id) other->second.counterparts.insert(transfer);
+    }
+    if (auto node = of.late.extract(id)) late = std::move(node.mapped());
+    transfer->events = std::move(late.events);
+    transfer->waiter = std::move(late.waiter);
+    of.transfers.emplace(id, transfer);
+    return absl::OkStatus();
+  }();
+  if (!refused.ok()) {
+    if (inbox != nullptr) inbox->GiveBack();
+    return refused;
+  }
+  in_flight_.fetch_add(1);
+  bytes_in_flight_.fetch_add(transfer->bytes());
+  if (!late.cancelled.ok()) transfer->Cancel(late.cancelled);
+  if (transfer->bytes() <= kInlineBytes) {
+    while (transfer->Step()) {
+    }
+    return transfer;
+  }
+  if (posted.deadline_ns != kNeverNs) {
+    const std::lock_guard lock(mutex_);
+    transfer->timer = loop_->At(posted.deadline_ns, [weak = std::weak_ptr<Transfer>(transfer)] {
+      if (const auto transfer = weak.lock()) {
+        transfer->Cancel(absl::DeadlineExceededError(
+            absl::StrCat("transfer ", transfer->id(), " of ", transfer->bytes(),
+                         " bytes: its deadline has passed")));
+      }
+    });
+  }
+  pool_.Add(transfer, posted.priority, transfer->chunks());
+  return transfer;
+}
+
+absl::StatusOr<uint64_t> TransferTable::Post(const SessionPtr& session,
+                                             const PostedTransfer& posted) {
+  const uint64_t id = next_id_.fetch_add(1);
+  SHUNT_ASSIGN_OR_RETURN(const auto begun, Begin(session, posted, id, /*on_ring=*/false));
+  return id;
+}
+
+void TransferTable::PostFromRing(const SessionPtr& session, const ring::Submission& submission) {
+  const uint64_t id = submission.token;
+  auto posted = DecodePost(*regions_, session->id, submission);
+  if (!posted.ok()) return FailOnRing(session, id, posted.status());
+  if (posted->elements() > kInlineElements) {
+    const p2p::Priority priority = posted->priority;
+    {
+      const std::lock_guard lock(mutex_);
+      if (session->ended.load()) return;
+      sessions_[session->id].late.try_emplace(id);
+    }
+    return pool_.Add(std::make_shared<LatePost>(this, session, *std::move(posted), id), priority,
+                     1);
+  }
+  const auto begun = Begin(session, *posted, id, /*on_ring=*/true);
+  if (!begun.ok()) FailOnRing(session, id, begun.status());
+}
+
+void TransferTable::FailOnRing(const SessionPtr& session, uint64_t id, const absl::Status& why) {
+  Late late;
+  {
+    const std::lock_guard lock(mutex_);
+    if (session->ended.load()) return;
+    OfSession& of = sessions_[session->id];
+    if (auto node = of.late.extract(id)) late = std::move(node.mapped());
+    if (!late.waiter) AddReport(session->id, id, {.outcome = why});
+  }
+  session->Complete(id, why.code());
+  for (const UniqueFd& event : late.events) SignalClientEventFd(event.get());
+  if (late.waiter) late.waiter(TransferReport{.outcome = why});
+}
+
+void TransferTable::AddReport(uint64_t session, uint64_t transfer, TransferReport report) {
+  auto& reports = sessions_[session].reports;
+  reports.emplace_back(transfer, std::move(report));
+  if (reports.size() > kReportsMax) reports.pop_front();
+}
+
+void TransferTable::Ended(Transfer& transfer) {
+  const TransferReport report = transfer.report();
+  std::function<void(const TransferReport&)> waiter;
+  std::vector<UniqueFd> events;
+  EventLoop::TimerId timer;
+  std::shared_ptr<Transfer> self;
+  {
+    const std::lock_guard lock(mutex_);
+    timer = transfer.timer;
+    waiter = std::move(transfer.waiter);
+    events = std::move(transfer.events);
+    const auto of = sessions_.find(transfer.session().id);
+    if (of != sessions_.end()) {
+      const auto found = of->second.transfers.find(transfer.id());
+      self = std::move(found->second);
+      of->second.transfers.erase(found);
+      if (!waiter) AddReport(transfer.session().id, transfer.id(), report);
+    }
+    const auto other = sessions_.find(transfer.counterpart());
+    if (other != sessions_.end() && self != nullptr) other->second.counterparts.erase(self);
+  }
+  in_flight_.fetch_sub(1);
+  bytes_in_flight_.fetch_sub(transfer.bytes());
+  if (timer != 0) loop_->Cancel(timer);
+  Remember(report);
+  if (transfer.on_ring()) transfer.session().Complete(transfer.id(), report.outcome.code());
+  for (const UniqueFd& event : events) SignalClientEventFd(event.get());
+  if (waiter) waiter(report);
+}
+
+void TransferTable::Remember(const TransferReport& report) {
+  if (!report.outcome.ok() || report.bytes == 0) return;
+  std::atomic<uint64_t>& pace = pace_[static_cast<size_t>(std::bit_width(report.bytes))];
+  const uint64_t now = std::max<uint64_t>(1, report.moved_ns * 1000 / report.bytes);
+  const uint64_t before = pace.load(std::memory_order_relaxed);
+  pace.store(before == 0 ? now : (7 * before + now) / 8, std::memory_order_relaxed);
+}
+
+absl::StatusOr<v1::ExplainTransferResponse> TransferTable::Explain(const Session& session,
+                                                                   const PostedTransfer& posted) {
+  SHUNT_ASSIGN_OR_RETURN(const Sides sides, Prepare(session, posted));
+  v1::ExplainTransferResponse response;
+  const uint64_t bytes = sides.plan->bytes();
+  response.set_bytes(bytes);
+  response.set_route("copy");
+  uint64_t runs = 0, seen = 0;
+  p2p::PlanCursor cursor(*sides.plan, 0, bytes);
+  for (p2p::CopyRun run; runs < kCountedRunsMax && cursor.Next(&run); ++runs) seen += run.bytes;
+  if (seen < bytes) {
+    runs = static_cast<uint64_t>(static_cast<double>(bytes) / static_cast<double>(seen) *
+                                 static_cast<double>(runs));
+  }
+  response.set_copy_runs(runs);
+  const uint64_t pace = pace_[static_cast<size_t>(std::bit_width(bytes))].load();
+  response.set_predicted_ns(
+      static_cast<uint64_t>(static_cast<double>(bytes) * static_cast<double>(pace) / 1000));
+  response.set_bytes_ahead(bytes_in_flight_.load());
+  return response;
+}
+
+std::function<bool()> TransferTable::Wait(uint64_t session, uint64_t transfer, Waiter waiter) {
+  absl::StatusOr<TransferReport> now = NoTransfer(transfer);
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::function<void(const TransferReport&)>* const place = WaiterOf(session, transfer)) {
+      if (*place == nullptr) {
+        *place = waiter;
+        return [this, session, transfer] {
+          const std::lock_guard lock(mutex_);
+          auto* const place = WaiterOf(session, transfer);
+          return place != nullptr && std::exchange(*place, nullptr) != nullptr;
+        };
+      }
+      now = absl::AlreadyExistsError(
+          absl::StrCat("transfer ", transfer, ": another call waits for it"));
+    } else if (const auto of = sessions_.find(session); of != sessions_.end()) {
+      auto& reports = of->second.reports;
+      const auto report = std::find_if(reports.begin(), reports.end(),
+                                       [&](const auto& r) { return r.first == transfer; });
+      if (report != reports.end()) {
+        now = std::move(report->second);
+        reports.erase(report);
+      }
+    }
+  }
+  waiter(now);
+  return [] { return false; };
+}
+
+std::function<void(const TransferReport&)>* TransferTable::WaiterOf(uint64_t session,
+                                                                    uint64_t transfer) {
+  const auto of = sessions_.find(session);
+  if (of == sessions_.end()) return nullptr;
+  if (const auto found = of->second.transfers.find(transfer); found != of->second.transfers.end()) {
+    return &found->second->waiter;
+  }
+  const auto late = of->second.late.find(transfer);
+  return late == of->second.late.end() ? nullptr : &late->second.waiter;
+}
+
+absl::Status TransferTable::Watch(uint64_t session, uint64_t transfer, UniqueFd event) {
+  const std::lock_guard lock(mutex_);
+  const auto of = sessions_.find(session);
+  if (of == sessions_.end()) return NoTransfer(transfer);
+  if (const auto found = of->second.transfers.find(transfer); found != of->second.transfers.end()) {
+    found->second->events.push_back(std::move(event));
+    return absl::OkStatus();
+  }
+  if (const auto late = of->second.late.find(transfer); late != of->second.late.end()) {
+    late->second.events.push_back(std::move(event));
+    return absl::OkStatus();
+  }
+  const auto& reports = of->second.reports;
+  if (std::none_of(reports.begin(), reports.end(),
+                   [&](const auto& r) { return r.first == transfer; })) {
+    return NoTransfer(transfer);
+  }
+  SignalClientEventFd(event.get());
+  return absl::OkStatus();
+}
+
+absl::Status TransferTable::Cancel(uint64_t session, uint64_t transfer, const absl::Status& why) {
+  std::shared_ptr<Transfer> found;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto of = sessions_.find(session);
+    if (of == sessions_.end()) return NoTransfer(transfer);
+    if (const auto it = of->second.transfers.find(transfer); it != of->second.transfers.end()) {
+      found = it->second;
+    } else if (const auto late = of->second.late.find(transfer); late != of->second.late.end()) {
+      late->second.cancelled = why;
+      return absl::OkStatus();
+    }
+  }
+  if (found == nullptr) return NoTransfer(transfer);
+  found->Cancel(why);
+  return absl::OkStatus();
+}
+
+void TransferTable::SessionGone(const Session& session) {
+  agents_.SessionGone(session.id);
+  std::vector<std::shared_ptr<Transfer>> own, others;
+  OfSession gone;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto of = sessions_.find(session.id);
+    if (of == sessions_.end()) return;
+    for (const auto& [id, transfer] : of->second.transfers) own.push_back(transfer);
+    others.assign(of->second.counterparts.begin(), of->second.counterparts.end());
+    gone = std::move(of->second);
+    sessions_.erase(of);
+  }
+  for (const auto& transfer : own) transfer->Cancel(absl::CancelledError("the session has ended"));
+  for (const auto& transfer : others) {
+    transfer->Cancel(absl::UnavailableError(
+        absl::StrCat("transfer ", transfer->id(), ": ", transfer->counterpart_text(), " (pid ",
+                     session.peer.pid, ") has ended meanwhile")));
+  }
+}
+
+void TransferTable::CancelAll(const absl::Status& why) {
+  std::vector<std::shared_ptr<Transfer>> all;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, of] : sessions_) {
+      for (const auto& [number, transfer] : of.transfers) all.push_back(transfer);
+    }
+  }
+  for (const auto& transfer : all) transfer->Cancel(why);
+}
+
+}  // namespace shunt::daemon

@@ -1,0 +1,133 @@
+// The lists and transfers of all sessions.
+//
+//   post ──► lists looked up, access checked ──► selections, plan ──► regions held ──► Transfer ──►
+//   report
+//            AgentTable                          runtime/p2p          RegionTable      WorkPool
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "daemon/event_loop.h"
+#include "daemon/session.h"
+#include "daemon/transfer/agent_table.h"
+#include "daemon/transfer/post.h"
+#include "daemon/transfer/transfer.h"
+#include "runtime/p2p/work_pool.h"
+#include "runtime/ring/layout.h"
+
+namespace shunt::daemon {
+
+// Thread-safe.
+class TransferTable {
+ public:
+  using SessionPtr = std::shared_ptr<Session>;
+  struct Options {
+    int threads = 1;
+    std::function<void(int index)> on_thread_start = {};
+  };
+  // All outlive it.
+  TransferTable(Options options, memory::RegionTable* regions, EventLoop* loop);
+  // Transfers in flight are dropped: sessions are gone by then.
+  ~TransferTable();
+
+  AgentTable& agents() { return agents_; }
+
+  // ---- Lists: descriptors with a number, of one session.
+
+  // NOT_FOUND, in words, if a set names a region that is not the session's; errors of
+  // PreparedList::Prepare.
+  absl::StatusOr<p2p::Section> OwnSection(
+      uint64_t session, const std::string& name,
+      const google::protobuf::RepeatedPtrField<v1::StridedSet>& sets) const;
+  // `published`: null for own memory. RESOURCE_EXHAUSTED.
+  absl::StatusOr<v1::ListInfo> AddList(const Session& session,
+                                       std::shared_ptr<const p2p::PreparedList> list,
+                                       std::shared_ptr<const Published> published);
+  absl::Status ReleaseList(uint64_t session, uint64_t list);
+
+  // ---- Transfers
+
+  // Its number. All that can be wrong is found here.
+  absl::StatusOr<uint64_t> Post(const SessionPtr& session, const PostedTransfer& posted);
+  // Of the ring: what is wrong is the transfer's outcome. By the poller: long posts are looked at
+  // elsewhere.
+  void PostFromRing(const SessionPtr& session, const ring::Submission& submission);
+  absl::StatusOr<v1::ExplainTransferResponse> Explain(const Session& session,
+                                                      const PostedTransfer& posted);
+
+  using Waiter = std::function<void(const absl::StatusOr<TransferReport>&)>;
+  // Calls it once: with the report, perhaps at once, which is then forgotten; or with NOT_FOUND.
+  // The result takes it back: true if it will not be called.
+  std::function<bool()> Wait(uint64_t session, uint64_t transfer, Waiter waiter);
+  absl::Status Watch(uint64_t session, uint64_t transfer, UniqueFd event);
+  absl::Status Cancel(uint64_t session, uint64_t transfer, const absl::Status& why);
+
+  // Its lists, reports and agent go; what it has in flight, and what others have in flight with it,
+  // ends.
+  void SessionGone(const Session& session);
+  // Everything in flight ends.
+  void CancelAll(const absl::Status& why);
+  size_t in_flight() const { return in_flight_.load(); }
+
+ private:
+  struct List {
+    std::shared_ptr<const p2p::PreparedList> list;
+    std::shared_ptr<const Published> published;
+  };
+  // A post that is being looked at: what is asked of its transfer meanwhile.
+  struct Late {
+    std::vector<UniqueFd> events;
+    std::function<void(const TransferReport&)> waiter;
+    absl::Status cancelled;
+  };
+  struct OfSession {
+    std::unordered_map<uint64_t, List> lists;
+    std::unordered_map<uint64_t, std::shared_ptr<Transfer>> transfers;
+    std::unordered_map<uint64_t, Late> late;
+    std::deque<std::pair<uint64_t, TransferReport>> reports;  // that nobody has asked for yet
+    // Of others, that read or write its memory.
+    std::unordered_set<std::shared_ptr<Transfer>> counterparts;
+  };
+  struct Sides;
+  class LatePost;
+
+  absl::StatusOr<Sides> Prepare(const Session& session, const PostedTransfer& posted) const;
+  absl::StatusOr<std::shared_ptr<Transfer>> Begin(const SessionPtr& session,
+                                                  const PostedTransfer& posted, uint64_t id,
+                                                  bool on_ring);
+  void FailOnRing(const SessionPtr& session, uint64_t id, const absl::Status& why);
+  void Ended(Transfer& transfer);
+  // mutex_ held. Null if nothing of this number is under way.
+  std::function<void(const TransferReport&)>* WaiterOf(uint64_t session, uint64_t transfer);
+  void AddReport(uint64_t session, uint64_t transfer, TransferReport report);  // mutex_ held
+  void Remember(const TransferReport& report);
+
+  memory::RegionTable* const regions_;
+  EventLoop* const loop_;
+  const int threads_;
+  AgentTable agents_;
+  std::atomic<uint64_t> next_list_ = 1;
+  std::atomic<uint64_t> next_id_ = uint64_t{1} << 63;  // below: tokens of rings
+  std::atomic<size_t> in_flight_ = 0;
+  std::atomic<uint64_t> bytes_in_flight_ = 0;
+  // Picoseconds a byte, by the logarithm of a transfer's bytes; 0: none yet.
+  std::array<std::atomic<uint64_t>, 64> pace_ = {};
+
+  mutable std::mutex mutex_;
+  std::unordered_map<uint64_t, OfSession> sessions_;
+  p2p::WorkPool pool_;  // last: its threads end before what they work on
+};
+
+}  // namespace shunt::daemon
