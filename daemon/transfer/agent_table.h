@@ -73,7 +73,11 @@ struct Published {
   std::string agent;
   Grant grant;
   std::shared_ptr<const p2p::PreparedList> list;
-  std::shared_ptr<Inbox> inbox;  // the agent's
+  std::shared_ptr<Inbox> inbox;  // the agent's; null: it is on another node
+  // Where the agent is, in which life of its daemon; empty: here. Of another node's section
+  // `owner.session` is 0, and its daemon checks anew whether it is current when it is used.
+  std::string node;
+  uint64_t node_incarnation = 0;
 
   const std::string& section() const { return list->section().name; }
   uint64_t incarnation() const { return list->section().incarnation; }
