@@ -1,0 +1,646 @@
+#include "runtime/pull/pull_engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/core/check.h"
+#include "runtime/p2p/cursor.h"
+#include "runtime/p2p/message_copy.h"
+
+namespace shunt::pull {
+namespace {
+
+using transport::Class;
+using transport::Completion;
+using transport::Event;
+using transport::PeerId;
+
+// Asks that a peer may send before the first of them has been looked at.
+constexpr uint64_t kAsksAhead = 16;
+// Transfers that a node has asked one peer for at a time; more wait, class by class.
+constexpr int kActiveMax = 64;
+// Of their arrays.
+constexpr uint64_t kArraysMax = 64 << 20;
+// What a peer may have asked for, since its view of what is over may be ahead.
+constexpr size_t kAskedMax = 4 * kActiveMax;
+constexpr size_t kNotesUnsentMax = 4096;
+// Copied on the driving thread: less than waking another costs.
+constexpr uint64_t kInlineBytes = 32 << 10;
+// Staging memory that is kept for the next slice.
+constexpr size_t kStagingKept = 64;
+// What an urgent transfer may be granted beyond the others' bytes.
+constexpr uint64_t kUrgentBytes = 2 << 20;
+
+constexpr uint32_t kSliceStep = 0, kArrayStep = 1, kAskStep = 2;
+constexpr transport::Signature kSignature = 0x7368756e7470756c;
+
+// Where the bytes lie, if they lie one behind the other; else null.
+std::byte* Contiguous(const Side& side, uint64_t begin, uint64_t bytes) {
+  const p2p::Cursor cursor(side.selection, begin, bytes);
+  if (cursor.extent().bytes < bytes) return nullptr;
+  return side.bases[cursor.extent().region] + cursor.extent().offset;
+}
+
+class OneStep : public p2p::Work {
+ public:
+  explicit OneStep(std::function<void()> work) : work_(std::move(work)) {}
+  bool Step() override {
+    if (!taken_.exchange(true)) work_();
+    return false;
+  }
+
+ private:
+  const std::function<void()> work_;
+  std::atomic<bool> taken_ = false;
+};
+
+p2p::Priority PriorityOf(Class service_class) {
+  switch (service_class) {
+    case Class::kLatency:
+      return p2p::Priority::kLatency;
+    case Class::kBulk:
+      return p2p::Priority::kBulk;
+    case Class::kBackground:
+      return p2p::Priority::kBackground;
+  }
+  return p2p::Priority::kBulk;
+}
+
+}  // namespace
+
+PullEngine::PullEngine(Options options) : options_(std::move(options)) {}
+
+PullEngine::~PullEngine() = default;
+
+// ---- Peers
+
+void PullEngine::PeerUp(PeerId id, uint64_t communicator, bool low) {
+  if (!options_.transport->Open(communicator, {id}).ok()) return;  // lost again
+  auto& peer = peers_[id];
+  peer = std::make_unique<Peer>();
+  peer->communicator = communicator;
+  peer->channel_out = low ? 1 : 2;
+  peer->channel_in = low ? 2 : 1;
+  by_communicator_[communicator] = id;
+  PostAskReceives(id, *peer);
+}
+
+void PullEngine::PeerLost(PeerId id, const std::string& why) {
+  const auto found = peers_.find(id);
+  if (found == peers_.end()) return;
+  const std::unique_ptr<Peer> peer = std::move(found->second);
+  peers_.erase(found);
+  by_communicator_.erase(peer->communicator);
+  const absl::Status lost =
+      absl::UnavailableError(absl::StrCat("the other node is lost (", why, ")"));
+  std::vector<FlowId> flows;
+  for (const auto& [number, flow] : peer->out) flows.push_back(flow);
+  for (const auto& [number, flow] : peer->in) flows.push_back(flow);
+  for (const FlowId id_of_flow : flows) {
+    const auto flow = flows_.find(id_of_flow);
+    if (flow == flows_.end()) continue;
+    Sever(*flow->second, lost);
+    Check(id_of_flow);
+  }
+  for (auto& queue : peer->waiting) {
+    for (Waiting& waiting : queue) waiting.outgoing.ended(lost);
+  }
+}
+
+void PullEngine::Break(PeerId id, const std::string& why) {
+  const auto found = peers_.find(id);
+  if (found == peers_.end()) return;
+  options_.transport->Close(found->second->communicator);
+  // No completion of it comes any more.
+  for (uint32_t index = 0; index < ops_.size(); ++index) {
+    if (!ops_[index].live || ops_[index].peer != id) continue;
+    Op op = Take(index);
+    const auto flow = flows_.find(op.flow);
+    if (flow == flows_.end()) continue;
+    --flow->second->outstanding;
+    if (op.kind == OpKind::kSlice) ForgetSlice(*flow->second, op);
+  }
+  PeerLost(id, absl::StrCat("its daemon broke the protocol of transfers: ", why));
+}
+
+void PullEngine::PostAskReceives(PeerId id, Peer& peer) {
+  while (peer.asks_waited.size() < kAsksAhead) {
+    const uint64_t number = ++peer.asks_posted;
+    peer.asks_waited.insert(number);
+    Op op;
+    op.kind = OpKind::kAskReceive;
+    op.peer = id;
+    op.number = number;
+    op.bytes.resize(kAskBytes);
+    const absl::Span<std::byte> buffer = absl::MakeSpan(op.bytes);
+    transport::Message message;
+    message.peer = id;
+    message.tag = {peer.communicator, number, peer.channel_in, kAskStep, 0};
+    message.signature = kSignature;
+    message.service_class = Class::kLatency;
+    options_.transport->PostRecv(message, buffer, Keep(std::move(op)));
+  }
+}
+
+uint64_t PullEngine::Keep(Op op) {
+  op.live = true;
+  uint32_t index;
+  if (free_ops_.empty()) {
+    index = static_cast<uint32_t>(ops_.size());
+    ops_.push_back(std::move(op));
+  } else {
+    index = free_ops_.back();
+    free_ops_.pop_back();
+    ops_[index] = std::move(op);
+  }
+  return options_.token_base | index;
+}
+
+PullEngine::Op PullEngine::Take(uint32_t index) {
+  free_ops_.push_back(index);
+  return std::exchange(ops_[index], Op());
+}
+
+void PullEngine::ForgetSlice(const Flow& flow, Op& op) {
+  (flow.source ? gathered_ : granted_) -= flow.BytesOf(op.slice);
+  GiveStaging(std::move(op.staging));
+}
+
+std::unique_ptr<std::byte[]> PullEngine::TakeStaging() {
+  if (staging_.empty()) return std::make_unique_for_overwrite<std::byte[]>(kSliceBytesMax);
+  std::unique_ptr<std::byte[]> staging = std::move(staging_.back());
+  staging_.pop_back();
+  return staging;
+}
+
+void PullEngine::GiveStaging(std::unique_ptr<std::byte[]> staging) {
+  if (staging != nullptr && staging_.size() < kStagingKept) staging_.push_back(std::move(staging));
+}
+
+void PullEngine::Work(uint64_t bytes, Class service_class, std::function<void()> work,
+                      std::function<void()> then) {
+  if (options_.pool == nullptr || bytes <= kInlineBytes) {
+    work();
+    then();
+    return;
+  }
+  options_.pool->Add(
+      std::make_shared<OneStep>([this, weak = std::weak_ptr<bool>(alive_), work = std::move(work),
+                                 then = std::move(then), post = options_.post] {
+        work();
+        post([weak, then] {
+          if (!weak.expired()) then();
+        });
+      }),
+      PriorityOf(service_class), 1);
+}
+
+// ---- Transfers that this node asks for
+
+void PullEngine::Start(FlowId id, Outgoing outgoing) {
+  const auto found = peers_.find(outgoing.peer);
+  if (found == peers_.end()) {
+    outgoing.ended(absl::UnavailableError("the other node is not connected"));
+    return;
+  }
+  const auto rank = static_cast<size_t>(outgoing.ask.service_class);
+  found->second->waiting[rank].push_back({id, std::move(outgoing)});
+  StartWaiting(found->first, *found->second);
+}
+
+void PullEngine::StartWaiting(PeerId id, Peer& peer) {
+  while (peer.active < kActiveMax) {
+    const auto queue = std::find_if(peer.waiting.begin(), peer.waiting.end(),
+                                    [](const auto& q) { return !q.empty(); });
+    if (queue == peer.waiting.end()) return;
+    const uint64_t array_bytes = queue->front().outgoing.array.size();
+    if (peer.arrays_out != 0 && peer.arrays_out + array_bytes > kArraysMax) return;
+    Waiting waiting = std::move(queue->front());
+    queue->pop_front();
+    auto flow = std::make_shared<Flow>();
+    flow->id = waiting.id;
+    flow->peer = id;
+    flow->number = peer.next_number++;
+    flow->initiator = true;
+    flow->source = waiting.outgoing.ask.push;
+    flow->ask = std::move(waiting.outgoing.ask);
+    flow->slices = static_cast<uint32_t>(flow->ask.slices());
+    flow->side = std::move(waiting.outgoing.side);
+    flow->ended = std::move(waiting.outgoing.ended);
+    peer.out[flow->number] = flow->id;
+    ++peer.active;
+    peer.arrays_out += array_bytes;
+    Op ask;
+    ask.kind = OpKind::kAskSend;
+    ask.peer = id;
+    ask.flow = flow->id;
+    ask.bytes.resize(kAskBytes);
+    Encode(flow->ask, absl::MakeSpan(ask.bytes));
+    absl::Span<const std::byte> bytes = ask.bytes;
+    flow->outstanding = 1;
+    transport::Message message = MessageOf(*flow, kAskStep, 0);
+    message.service_class = Class::kLatency;
+    options_.transport->PostSend(message, bytes, Keep(std::move(ask)));
+    if (!waiting.outgoing.array.empty()) {
+      Op array;
+      array.kind = OpKind::kArraySend;
+      array.peer = id;
+      array.flow = flow->id;
+      array.bytes = std::move(waiting.outgoing.array);
+      bytes = array.bytes;
+      ++flow->outstanding;
+      options_.transport->PostSend(MessageOf(*flow, kArrayStep, 0), bytes, Keep(std::move(array)));
+    }
+    turns_[static_cast<size_t>(flow->ask.service_class)].push_back(flow->id);
+    flows_[flow->id] = std::move(flow);
+  }
+}
+
+transport::Message PullEngine::MessageOf(const Flow& flow, uint32_t step, uint32_t slice) const {
+  const Peer& peer = *peers_.at(flow.peer);
+  transport::Message message;
+  message.peer = flow.peer;
+  message.tag = {peer.communicator, flow.number,
+                 flow.initiator ? peer.channel_out : peer.channel_in, step, slice};
+  message.signature = kSignature;
+  message.service_class = flow.ask.service_class;
+  return message;
+}
+
+void PullEngine::Cancel(FlowId id, const absl::Status& why) {
+  const auto flow = flows_.find(id);
+  if (flow != flows_.end()) {
+    Stop(*flow->second, why);
+    Check(id);
+    return;
+  }
+  for (auto& [number, peer] : peers_) {
+    for (auto& queue : peer->waiting) {
+      const auto found =
+          std::find_if(queue.begin(), queue.end(), [&](const Waiting& w) { return w.id == id; });
+      if (found == queue.end()) continue;
+      Waiting waiting = std::move(*found);
+      queue.erase(found);
+      waiting.outgoing.ended(why);
+      return;
+    }
+  }
+}
+
+// ---- Transfers that others ask for
+
+void PullEngine::OnAsk(Peer& peer, Op op) {
+  peer.asks_waited.erase(op.number);
+  absl::StatusOr<Ask> ask = DecodeAsk(op.bytes);
+  if (!ask.ok()) return Break(op.peer, std::string(ask.status().message()));
+  peer.arrays_in += ask->array_bytes();
+  if (peer.in.size() >= kAskedMax || peer.arrays_in > 4 * kArraysMax) {
+    return Break(op.peer,
+                 absl::StrCat("it asked for ", peer.in.size() + 1,
+                              " transfers at a time, with ids of ", peer.arrays_in, " bytes"));
+  }
+  PostAskReceives(op.peer, peer);
+  auto owned = std::make_shared<Flow>();
+  Flow& flow = *owned;
+  flow.id = NewId();
+  flow.peer = op.peer;
+  flow.number = op.number;
+  flow.ask = *std::move(ask);
+  flow.source = !flow.ask.push;
+  flow.slices = static_cast<uint32_t>(flow.ask.slices());
+  peer.in[flow.number] = flow.id;
+  turns_[static_cast<size_t>(flow.ask.service_class)].push_back(flow.id);
+  flows_[flow.id] = std::move(owned);
+  const FlowId id = flow.id;
+  if (const auto early = peer.early_stops.find(flow.number); early != peer.early_stops.end()) {
+    flow.other_frontier = std::min(early->second.frontier, flow.slices);
+    Stop(flow, absl::Status(early->second.code, early->second.words));
+    peer.early_stops.erase(early);
+  }
+  if (flow.ask.array_bytes() == 0) {
+    LookUp(flow, {});
+    return;
+  }
+  Op array;
+  array.kind = OpKind::kArrayReceive;
+  array.peer = op.peer;
+  array.flow = id;
+  array.bytes.resize(flow.ask.array_bytes());
+  const absl::Span<std::byte> buffer = absl::MakeSpan(array.bytes);
+  ++flow.outstanding;
+  options_.transport->PostRecv(MessageOf(flow, kArrayStep, 0), buffer, Keep(std::move(array)));
+}
+
+void PullEngine::LookUp(Flow& flow, std::vector<std::byte> array) {
+  if (flow.stopping()) return Check(flow.id);
+  flow.looking_up = true;
+  options_.resolve(
+      flow.peer, flow.id, flow.ask, std::move(array),
+      [this, id = flow.id, weak = std::weak_ptr<bool>(alive_)](absl::StatusOr<Incoming> incoming) {
+        if (!weak.expired()) OnResolved(id, std::move(incoming));
+      });
+}
+
+void PullEngine::OnResolved(FlowId id, absl::StatusOr<Incoming> incoming) {
+  Flow& flow = *flows_.at(id);  // it does not end while it is looked up
+  flow.looking_up = false;
+  if (!incoming.ok()) {
+    Stop(flow, incoming.status());
+  } else {
+    flow.ended = std::move(incoming->ended);
+    if (incoming->side.selection.payload_bytes() != flow.ask.bytes) {
+      Stop(flow, absl::InvalidArgumentError(
+                     absl::StrCat("the pieces have ", incoming->side.selection.payload_bytes(),
+                                  " bytes, but ", flow.ask.bytes, " were asked for")));
+    }
+    flow.side = std::move(incoming->side);
+  }
+  Check(id);
+  Pump();
+}
+
+// ---- Slices
+
+bool PullEngine::MayPost(const Flow& flow) const {
+  if (!flow.WantsToPost()) return false;
+  if (flow.stopping()) return true;
+  const uint64_t bytes = flow.BytesOf(flow.posted);
+  if (flow.source) return flow.posted == flow.done || gathered_ + bytes <= options_.gathered_bytes;
+  const uint64_t more = flow.ask.service_class == Class::kLatency ? kUrgentBytes : 0;
+  return granted_ == 0 || granted_ + bytes <= options_.grant_bytes + more;
+}
+
+void PullEngine::Pump() {
+  for (auto& [id, peer] : peers_) FlushNotes(id, *peer);
+  for (std::deque<FlowId>& turns : turns_) {
+    // Round and round, a slice each, until none may post any more.
+    for (size_t idle = 0; idle < turns.size();) {
+      const FlowId id = turns.front();
+      turns.pop_front();
+      const auto flow = flows_.find(id);
+      if (flow == flows_.end()) continue;  // has ended
+      turns.push_back(id);
+      if (MayPost(*flow->second)) {
+        PostSlice(*flow->second);
+        idle = 0;
+      } else {
+        ++idle;
+      }
+    }
+  }
+}
+
+void PullEngine::PostSlice(Flow& flow) {
+  Op op;
+  op.kind = OpKind::kSlice;
+  op.peer = flow.peer;
+  op.flow = flow.id;
+  op.slice = flow.posted++;
+  const uint64_t begin = flow.Begin(op.slice), bytes = flow.BytesOf(op.slice);
+  // What is given up goes without content, and touches nobody's memory. Neither does what the other
+  // node may refuse altogether: until something has come, it comes beside its place.
+  const bool content = !flow.stopping();
+  const bool accepted = flow.source || !flow.initiator || flow.done > 0;
+  std::byte* const there = content && accepted ? Contiguous(*flow.side, begin, bytes) : nullptr;
+  op.direct = there != nullptr;
+  op.empty = flow.source && !content;
+  if (!op.direct && !op.empty) op.staging = TakeStaging();
+  std::byte* const memory = op.direct ? there : op.staging.get();
+  if (!flow.source) {
+    granted_ += bytes;
+    ++flow.outstanding;
+    const transport::Message message = MessageOf(flow, kSliceStep, op.slice);
+    options_.transport->PostRecv(message, absl::MakeSpan(memory, bytes), Keep(std::move(op)));
+    return;
+  }
+  gathered_ += bytes;
+  if (op.direct || !content) return SendSlice(flow.id, std::move(op));
+  ++flow.working;
+  auto shared = std::make_shared<Op>(std::move(op));
+  Work(
+      bytes, flow.ask.service_class,
+      [kept = flows_.at(flow.id), shared, begin, bytes] {
+        const Side& side = *kept->side;
+        p2p::Gather(side.selection, side.bases, begin,
+                    absl::MakeSpan(shared->staging.get(), bytes));
+      },
+      [this, id = flow.id, shared] {
+        --flows_.at(id)->working;
+        SendSlice(id, std::move(*shared));
+      });
+}
+
+void PullEngine::SendSlice(FlowId id, Op op) {
+  Flow& flow = *flows_.at(id);
+  if (flow.severed) {
+    gathered_ -= flow.BytesOf(op.slice);
+    GiveStaging(std::move(op.staging));
+    return Check(id);
+  }
+  ++flow.outstanding;
+  const uint64_t begin = flow.Begin(op.slice), bytes = flow.BytesOf(op.slice);
+  // Not what earlier slices have left in staging memory.
+  static const std::vector<std::byte> zeros(kSliceBytesMax);
+  const std::byte* const memory = op.empty    ? zeros.data()
+                                  : op.direct ? Contiguous(*flow.side, begin, bytes)
+                                              : op.staging.get();
+  const transport::Message message = MessageOf(flow, kSliceStep, op.slice);
+  options_.transport->PostSend(message, absl::MakeConstSpan(memory, bytes), Keep(std::move(op)));
+}
+
+void PullEngine::OnSlice(Flow& flow, Op op) {
+  const uint64_t begin = flow.Begin(op.slice), bytes = flow.BytesOf(op.slice);
+  if (flow.source) {
+    gathered_ -= bytes;
+    return SliceDone(flow, std::move(op));
+  }
+  granted_ -= bytes;
+  if (op.direct || flow.stopping() || flow.severed) return SliceDone(flow, std::move(op));
+  ++flow.working;
+  auto shared = std::make_shared<Op>(std::move(op));
+  Work(
+      bytes, flow.ask.service_class,
+      [kept = flows_.at(flow.id), shared, begin, bytes] {
+        const Side& side = *kept->side;
+        p2p::Scatter(side.selection, side.bases, begin,
+                     absl::MakeConstSpan(shared->staging.get(), bytes));
+      },
+      [this, id = flow.id, shared] {
+        Flow& flow = *flows_.at(id);
+        --flow.working;
+        SliceDone(flow, std::move(*shared));
+        Pump();
+      });
+}
+
+void PullEngine::SliceDone(Flow& flow, Op op) {
+  GiveStaging(std::move(op.staging));
+  ++flow.done;
+  Check(flow.id);
+}
+
+// ---- Ends
+
+void PullEngine::Check(FlowId id) {
+  const auto found = flows_.find(id);
+  if (found == flows_.end()) return;
+  Flow& flow = *found->second;
+  if (flow.all_there && flow.Idle()) return End(id, absl::OkStatus());
+  if (flow.stopping() || flow.severed) {
+    if (flow.Drained()) End(id, flow.status);
+    return;
+  }
+  if (flow.done < flow.slices || !flow.Idle()) return;
+  // A source hears from the sink when somebody is to be told; a sink is told by its own slices.
+  const bool told = flow.ask.push || flow.ask.notify;
+  if (flow.source) {
+    if (!told) End(id, absl::OkStatus());
+    return;
+  }
+  if (told) {
+    // First the notification, then the word that all is there.
+    if (!flow.initiator && flow.ended) std::exchange(flow.ended, nullptr)(absl::OkStatus());
+    Note done;
+    done.kind = Note::Kind::kDone;
+    done.number = flow.number;
+    done.by_receiver = !flow.initiator;
+    Tell(flow.peer, *peers_.at(flow.peer), done);
+  }
+  End(id, absl::OkStatus());
+}
+
+void PullEngine::End(FlowId id, const absl::Status& status) {
+  const auto found = flows_.find(id);
+  const std::shared_ptr<Flow> flow = std::move(found->second);
+  flows_.erase(found);
+  const auto peer = peers_.find(flow->peer);
+  if (peer != peers_.end()) {
+    (flow->initiator ? peer->second->out : peer->second->in).erase(flow->number);
+    (flow->initiator ? peer->second->arrays_out : peer->second->arrays_in) -=
+        flow->ask.array_bytes();
+    if (flow->initiator) --peer->second->active;
+  }
+  flow->side.reset();  // its owner may free the memory as soon as it knows
+  if (flow->ended) flow->ended(status);
+  if (peer != peers_.end() && flow->initiator) StartWaiting(peer->first, *peer->second);
+}
+
+void PullEngine::Sever(Flow& flow, const absl::Status& why) {
+  flow.severed = true;
+  if (!flow.stop_told) flow.status = why;
+}
+
+void PullEngine::Stop(Flow& flow, const absl::Status& why) {
+  if (flow.severed || flow.stop_told || flow.all_there) return;
+  flow.status = why;
+  flow.stop_told = true;
+  flow.own_frontier = flow.posted;
+  Note stop;
+  stop.kind = Note::Kind::kStop;
+  stop.number = flow.number;
+  stop.by_receiver = !flow.initiator;
+  stop.frontier = flow.own_frontier;
+  stop.code = why.code();
+  stop.words = std::string(why.message());
+  Tell(flow.peer, *peers_.at(flow.peer), stop);
+}
+
+void PullEngine::Tell(PeerId id, Peer& peer, Note note) {
+  if (peer.unsent.size() >= kNotesUnsentMax) return;  // it does not poll: it will be lost
+  peer.unsent.push_back(std::move(note));
+  FlushNotes(id, peer);
+}
+
+void PullEngine::FlushNotes(PeerId id, Peer& peer) {
+  while (!peer.unsent.empty()) {
+    const std::string bytes =
+        Encode(peer.unsent.front(), options_.transport->limits().note_bytes_max);
+    const absl::Status sent = options_.transport->SendNote(
+        id, peer.communicator,
+        absl::MakeConstSpan(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()));
+    if (absl::IsResourceExhausted(sent)) return;
+    peer.unsent.pop_front();
+  }
+}
+
+// ---- What the transport says
+
+void PullEngine::OnCompletion(const Completion& completion) {
+  const auto index = static_cast<uint32_t>(completion.token);
+  SHUNT_CHECK(index < ops_.size() && ops_[index].live);
+  Op op = Take(index);
+  const bool ok = completion.code == absl::StatusCode::kOk;
+  if (op.kind == OpKind::kAskReceive) {
+    const auto peer = peers_.find(op.peer);
+    if (ok && peer != peers_.end()) OnAsk(*peer->second, std::move(op));
+    return;
+  }
+  Flow& flow = *flows_.at(op.flow);
+  --flow.outstanding;
+  if (!ok) {
+    if (op.kind == OpKind::kSlice) ForgetSlice(flow, op);
+    if (completion.code == absl::StatusCode::kUnavailable) {
+      // The loss of the peer, which says why, comes right behind, and ends the flow; unless this
+      // was posted meanwhile.
+      if (!peers_.contains(op.peer)) return Check(op.flow);
+      return Sever(flow, absl::UnavailableError("the other node is lost"));
+    }
+    Sever(flow, absl::InternalError("the other node gave up its transfers with this one"));
+    return Check(op.flow);
+  }
+  switch (op.kind) {
+    case OpKind::kArrayReceive:
+      return LookUp(flow, std::move(op.bytes));
+    case OpKind::kSlice:
+      return OnSlice(flow, std::move(op));
+    default:
+      return Check(op.flow);
+  }
+}
+
+void PullEngine::OnNote(const Completion& completion) {
+  const auto by = by_communicator_.find(completion.tag.communicator);
+  if (by == by_communicator_.end()) return;
+  const PeerId id = by->second;
+  Peer& peer = *peers_.at(id);
+  absl::StatusOr<Note> note = DecodeNote(completion.text);
+  if (!note.ok()) return Break(id, std::string(note.status().message()));
+  const bool mine = note->by_receiver;  // this node asked for it
+  const auto& numbers = mine ? peer.out : peer.in;
+  const auto number = numbers.find(note->number);
+  if (number == numbers.end()) {
+    if (note->kind == Note::Kind::kDone || note->answer) return;
+    const bool to_come =
+        !mine && (note->number > peer.asks_posted || peer.asks_waited.contains(note->number));
+    if (!to_come) {
+      // It has ended here: all of it was posted.
+      Note answer = *note;
+      answer.by_receiver = !mine;
+      answer.answer = true;
+      answer.frontier = UINT32_MAX;
+      return Tell(id, peer, answer);
+    }
+    if (note->number > peer.asks_posted + kActiveMax) {
+      return Break(id, absl::StrCat("it stops transfer ", note->number, ", which it never began"));
+    }
+    peer.early_stops[note->number] = *std::move(note);
+    return;
+  }
+  const FlowId flow_id = number->second;
+  Flow& flow = *flows_.at(flow_id);
+  if (note->kind == Note::Kind::kDone) {
+    if (!flow.source || flow.posted < flow.slices) {
+      return Break(
+          id, absl::StrCat("it has all of transfer ", note->number, ", of which slices are left"));
+    }
+    flow.all_there = true;
+    flow.status = absl::OkStatus();
+  } else {
+    flow.other_frontier = std::min(note->frontier, flow.slices);
+    Stop(flow, absl::Status(note->code, note->words));
+  }
+  Check(flow_id);
+}
+
+}  // namespace shunt::pull

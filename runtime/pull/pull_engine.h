@@ -1,0 +1,168 @@
+// Moves transfers between this node and others over a transport that somebody else owns and polls.
+//
+//   Start ──► ask ──────────────────────────────► resolve (the daemon's) ──► side
+//     sink:   receives posted, class by class        source: gather ──► sends
+//             ◄───────────── slices ──────────────
+//             scatter, in the pool
+//
+// The receiving end decides what is under way: it grants a bounded number of bytes in all, and the
+// next grant goes to the most urgent class, in turn among its transfers. Not thread-safe but for
+// what says otherwise: the thread that polls the transport is the driving thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "runtime/p2p/work_pool.h"
+#include "runtime/pull/ask.h"
+#include "runtime/pull/flow.h"
+#include "runtime/transport/transport.h"
+
+namespace shunt::pull {
+
+class PullEngine {
+ public:
+  // What a peer's ask comes to.
+  struct Incoming {
+    Side side;
+    // When it is over here, before the other node can know: OK if all bytes are where they belong.
+    std::function<void(const absl::Status&)> ended;
+  };
+  // Once, on the driving thread.
+  using Resolved = std::function<void(absl::StatusOr<Incoming>)>;
+  struct Options {
+    transport::Transport* transport = nullptr;
+    p2p::WorkPool* pool = nullptr;
+    // Runs it on the driving thread soon. Thread-safe.
+    std::function<void(std::function<void()>)> post;
+    // Looks up what a peer asks for; `array` has the elements of its form. The transfer may be
+    // cancelled meanwhile, by its id.
+    std::function<void(transport::PeerId peer, FlowId flow, const Ask& ask,
+                       std::vector<std::byte> array, Resolved resolved)>
+        resolve;
+    uint64_t token_base = 0;  // tokens have this upper half
+    // Bytes that are granted to others and have not come.
+    uint64_t grant_bytes = 8 << 20;
+    // Gathered and not sent; each transfer may have one slice in any case.
+    uint64_t gathered_bytes = 16 << 20;
+  };
+  explicit PullEngine(Options options);
+  // What was started and is not over is forgotten; the transport has closed its communicators.
+  ~PullEngine();
+
+  // Both ends of a fresh connection, with the same communicator; `low`: this one's name is smaller.
+  void PeerUp(transport::PeerId peer, uint64_t communicator, bool low);
+  void PeerLost(transport::PeerId peer, const std::string& why);
+
+  struct Outgoing {
+    transport::PeerId peer = 0;
+    Ask ask;
+    std::vector<std::byte> array;
+    Side side;
+    std::function<void(const absl::Status&)> ended;  // on the driving thread
+  };
+  // UNAVAILABLE, by `ended`, if the peer is not up.
+  void Start(FlowId id, Outgoing outgoing);
+  // For Start. Thread-safe.
+  FlowId NewId() { return next_flow_.fetch_add(1); }
+  // Ends it soon, with that, unless it has all been moved. Unknown ones are ignored.
+  void Cancel(FlowId flow, const absl::Status& why);
+
+  // Of the transport.
+  bool Owns(uint64_t token) const { return token >> 32 == options_.token_base >> 32; }
+  bool IsCommunicator(uint64_t communicator) const {
+    return by_communicator_.contains(communicator);
+  }
+  void OnCompletion(const transport::Completion& completion);
+  void OnNote(const transport::Completion& completion);
+  // After a batch of these: posts what may be posted now.
+  void Pump();
+
+  size_t flows() const { return flows_.size(); }
+
+ private:
+  enum class OpKind : uint8_t { kAskSend, kAskReceive, kArraySend, kArrayReceive, kSlice };
+  struct Op {
+    bool live = false;
+    OpKind kind = OpKind::kSlice;
+    transport::PeerId peer = 0;
+    FlowId flow = 0;
+    uint64_t number = 0;  // of an ask
+    uint32_t slice = 0;
+    bool direct = false;  // from or into the side's own memory
+    bool empty = false;   // sent without content
+    std::vector<std::byte> bytes;
+    std::unique_ptr<std::byte[]> staging;
+  };
+  struct Waiting {
+    FlowId id;
+    Outgoing outgoing;
+  };
+  struct Peer {
+    uint64_t communicator = 0;
+    uint32_t channel_out = 1, channel_in = 2;
+    uint64_t next_number = 1;
+    uint64_t asks_posted = 0;                       // receives for asks 1 to this
+    std::set<uint64_t> asks_waited;                 // of those, what has not come
+    std::array<std::deque<Waiting>, 3> waiting;     // by class, the most urgent first
+    int active = 0;                                 // that this node has asked for
+    uint64_t arrays_out = 0, arrays_in = 0;         // bytes, of those that are not over
+    absl::flat_hash_map<uint64_t, FlowId> out, in;  // by number
+    absl::flat_hash_map<uint64_t, Note> early_stops;
+    std::deque<Note> unsent;
+  };
+
+  void PostAskReceives(transport::PeerId id, Peer& peer);
+  void StartWaiting(transport::PeerId id, Peer& peer);
+  void OnAsk(Peer& peer, Op op);
+  void LookUp(Flow& flow, std::vector<std::byte> array);
+  void OnResolved(FlowId id, absl::StatusOr<Incoming> incoming);
+  void OnSlice(Flow& flow, Op op);
+  void PostSlice(Flow& flow);
+  void SendSlice(FlowId id, Op op);
+  void SliceDone(Flow& flow, Op op);
+  bool MayPost(const Flow& flow) const;
+  // Ends the flow if it is over.
+  void Check(FlowId id);
+  void End(FlowId id, const absl::Status& status);
+  void Stop(Flow& flow, const absl::Status& why);
+  void Sever(Flow& flow, const absl::Status& why);
+  // A peer that does not keep to the protocol.
+  void Break(transport::PeerId id, const std::string& why);
+  void Tell(transport::PeerId id, Peer& peer, Note note);
+  void FlushNotes(transport::PeerId id, Peer& peer);
+  transport::Message MessageOf(const Flow& flow, uint32_t step, uint32_t slice) const;
+  uint64_t Keep(Op op);
+  Op Take(uint32_t index);
+  // A slice that is not under way any more.
+  void ForgetSlice(const Flow& flow, Op& op);
+  std::unique_ptr<std::byte[]> TakeStaging();
+  void GiveStaging(std::unique_ptr<std::byte[]> staging);
+  // In the pool, then `then` on the driving thread; both here if it is little.
+  void Work(uint64_t bytes, transport::Class service_class, std::function<void()> work,
+            std::function<void()> then);
+
+  const Options options_;
+  std::atomic<FlowId> next_flow_ = 1;
+  absl::flat_hash_map<transport::PeerId, std::unique_ptr<Peer>> peers_;
+  absl::flat_hash_map<uint64_t, transport::PeerId> by_communicator_;
+  absl::flat_hash_map<FlowId, std::shared_ptr<Flow>> flows_;
+  std::array<std::deque<FlowId>, 3> turns_;  // by class: whose turn it is
+  std::vector<Op> ops_;
+  std::vector<uint32_t> free_ops_;
+  std::vector<std::unique_ptr<std::byte[]>> staging_;
+  uint64_t granted_ = 0, gathered_ = 0;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // of the driving thread
+};
+
+}  // namespace shunt::pull
