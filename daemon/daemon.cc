@@ -265,7 +265,13 @@ class DaemonImpl : public Daemon {
       });
     };
     engine.wake = [this] { scheduler_.Nudge(); };
+    engine.pool = &transfers_->pool();
+    engine.resolve = [this](pull::FlowId flow, const pull::Ask& ask, std::vector<std::byte> array,
+                            pull::PullEngine::Resolved resolved) {
+      transfers_->Resolve(flow, ask, std::move(array), std::move(resolved));
+    };
     engine_ = std::make_unique<NodeEngine>(std::move(engine));
+    transfers_->UseNodes(engine_.get());
     operations_.node = tcp.name;
     operations_.aggregator = config.role == cluster::Role::kAggregator;
     operations_.engine = engine_.get();

@@ -14,6 +14,8 @@ namespace {
 constexpr size_t kPoolBytes = 256 << 20;
 // Between two looks of the driving thread at what else it has to do.
 constexpr int kRoundsMax = 64;
+// Above those of operations: NextNumber.
+constexpr uint64_t kPullTokens = 0xffffffffull << 32;
 
 transport::wire::Token TokenOf(const std::string& secret) {
   transport::wire::Token token{};
@@ -29,7 +31,19 @@ NodeEngine::NodeEngine(Options options)
       lost_(std::move(options.lost)),
       transport_(std::move(options.transport)),
       incarnation_(options.incarnation),
-      pool_(kPoolBytes) {}
+      pool_(kPoolBytes) {
+  pull::PullEngine::Options pulls;
+  pulls.transport = transport_.get();
+  pulls.pool = options.pool;
+  pulls.token_base = kPullTokens;
+  pulls.post = [this](std::function<void()> f) { Post(std::move(f)); };
+  pulls.resolve = [resolve = std::move(options.resolve)](
+                      transport::PeerId, pull::FlowId flow, const pull::Ask& ask,
+                      std::vector<std::byte> array, pull::PullEngine::Resolved resolved) {
+    resolve(flow, ask, std::move(array), std::move(resolved));
+  };
+  pulls_ = std::make_unique<pull::PullEngine>(std::move(pulls));
+}
 
 NodeEngine::~NodeEngine() { Stop(); }
 
@@ -48,6 +62,7 @@ void NodeEngine::Stop() {
   }
   transport_->Poll(absl::MakeSpan(completions_));  // the last words
   ended_ = true;
+  pulls_->Stop();
   // They hold what calls Close.
   unread.clear();
   running_.clear();
@@ -105,6 +120,7 @@ bool NodeEngine::Drive() {
     }
     any = true;
     for (size_t i = 0; i < count; ++i) OnCompletion(completions_[i]);
+    pulls_->Pump();
   }
   busy_ns_ += NowNs() - drive_began_ns_;
   wake_();  // others have their turn first
@@ -165,12 +181,36 @@ void NodeEngine::Forget(NodeKey node, std::string why) {
   });
 }
 
+// ---- Transfers
+
+void NodeEngine::StartTransfer(NodeKey node, pull::FlowId id, pull::PullEngine::Outgoing outgoing) {
+  auto shared = std::make_shared<pull::PullEngine::Outgoing>(std::move(outgoing));
+  Post([this, node = std::move(node), id, shared] {
+    const auto peer = ids_.find(node);
+    if (peer == ids_.end()) {
+      return shared->ended(absl::UnavailableError(
+          "it is not connected, or has another incarnation; fetch the section again"));
+    }
+    shared->peer = peer->second;
+    pulls_->Start(id, std::move(*shared));
+    pulls_->Pump();
+  });
+}
+
+void NodeEngine::CancelTransfer(pull::FlowId id, absl::Status why) {
+  Post([this, id, why = std::move(why)] {
+    pulls_->Cancel(id, why);
+    pulls_->Pump();
+  });
+}
+
 // ---- What the transport says
 
 void NodeEngine::OnCompletion(const transport::Completion& c) {
   switch (c.event) {
     case transport::Event::kSent:
     case transport::Event::kReceived: {
+      if (pulls_->Owns(c.token)) return pulls_->OnCompletion(c);
       const uint64_t number = c.token >> 32;
       if (probes_.contains(number)) return OnProbe(number, c);
       const uint64_t operation = number - (number + 1) % 2;  // its own is odd
@@ -186,12 +226,16 @@ void NodeEngine::OnCompletion(const transport::Completion& c) {
       OnStray(c);
       return;
     case transport::Event::kNote:
+      if (pulls_->IsCommunicator(c.tag.communicator)) return pulls_->OnNote(c);
       OnNote(c);
       return;
-    case transport::Event::kPeerUp:
-      LogInfo("node connected", {{"node", peers_[c.peer]->node.name}});
+    case transport::Event::kPeerUp: {
+      const NodeKey& node = peers_[c.peer]->node;
+      LogInfo("node connected", {{"node", node.name}});
       BeginProbe(c.peer);
+      pulls_->PeerUp(c.peer, BetweenId(node, "transfers"), node_ < node.name);
       return;
+    }
     case transport::Event::kPeerLost: {
       const NodeKey node = peers_[c.peer]->node;
       const std::string& gone = peers_[c.peer]->gone;
@@ -209,6 +253,7 @@ void NodeEngine::OnCompletion(const transport::Completion& c) {
                  true);
       }
       LoseAggregator(c.peer, why);
+      pulls_->PeerLost(c.peer, why);
       if (unexpected && lost_) lost_(node, c.text);
       return;
     }

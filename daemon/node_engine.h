@@ -23,6 +23,7 @@
 #include "runtime/exchange/link_estimate.h"
 #include "runtime/exchange/link_probe.h"
 #include "runtime/exchange/notes.h"
+#include "runtime/pull/pull_engine.h"
 #include "runtime/transport/peer_transport.h"
 
 namespace shunt::daemon {
@@ -53,6 +54,11 @@ class NodeEngine {
     std::function<void()> wake;  // there is mail: Drive soon
     // The data connection to a node that was met is lost; Forget and Meet make another.
     std::function<void(const NodeKey& node, const std::string& why)> lost;
+    // For transfers: who gathers and scatters, and who knows what others may ask for.
+    p2p::WorkPool* pool = nullptr;
+    std::function<void(pull::FlowId flow, const pull::Ask& ask, std::vector<std::byte> array,
+                       pull::PullEngine::Resolved resolved)>
+        resolve;
   };
   explicit NodeEngine(Options options);
   ~NodeEngine();
@@ -127,6 +133,14 @@ class NodeEngine {
   };
   void Begin(Call call);
 
+  // Transfers with another node: pull_engine.h. `outgoing.peer` is filled in here.
+  pull::FlowId NewTransferId() { return pulls_->NewId(); }
+  void StartTransfer(NodeKey node, pull::FlowId id, pull::PullEngine::Outgoing outgoing);
+  void CancelTransfer(pull::FlowId id, absl::Status why);
+
+  // On the driving thread, soon; never, if the engine stops first.
+  void Post(std::function<void()> f);
+
   // What was measured of the way to the other nodes. Any thread.
   exchange::LinkNumbers numbers() const;
   // What a communicator chooses plans by. NOT_FOUND if it is not open. Any thread.
@@ -148,7 +162,8 @@ class NodeEngine {
   // Of an operation: odd, and not in use. The upper half of tokens, with the next one for the
   // agreement.
   uint64_t NextNumber();
-  void Post(std::function<void()> f);
+  // Of what two nodes have to say to one another beside all communicators; the same on both.
+  uint64_t BetweenId(const NodeKey& other, std::string_view what) const;
   bool RunMail();
   void OnCompletion(const transport::Completion& completion);
   void OnStray(const transport::Completion& completion);
@@ -212,6 +227,7 @@ class NodeEngine {
   std::vector<transport::Completion> completions_{256};
   uint64_t incarnation_;
   exchange::BufferPool pool_;
+  std::unique_ptr<pull::PullEngine> pulls_;
   absl::flat_hash_map<NodeKey, transport::PeerId> ids_;
   std::vector<std::unique_ptr<PeerState>> peers_;  // by id
   absl::flat_hash_map<uint64_t, std::unique_ptr<SpanState>> spans_;

@@ -13,14 +13,18 @@ constexpr int64_t kProposeNs = 1'000'000'000;
 
 }  // namespace
 
+// Of these two incarnations alone.
+uint64_t NodeEngine::BetweenId(const NodeKey& other, std::string_view what) const {
+  const std::string& low = std::min(node_, other.name);
+  const std::string& high = std::max(node_, other.name);
+  return Fnv1a(incarnation_ + other.incarnation,
+               Fnv1a(absl::StrCat(low, "/", high, absl::string_view(what.data(), what.size()))));
+}
+
 void NodeEngine::BeginProbe(transport::PeerId peer) {
   const NodeKey& other = peers_[peer]->node;
-  const std::string& self = node_;
-  const bool asks = self < other.name;
-  // The same on both sides, and of these two incarnations alone.
-  const std::string& low = asks ? self : other.name;
-  const std::string& high = asks ? other.name : self;
-  const uint64_t id = Fnv1a(incarnation_ + other.incarnation, Fnv1a(absl::StrCat(low, "/", high)));
+  const bool asks = node_ < other.name;
+  const uint64_t id = BetweenId(other, "");
   if (!transport_->Open(id, {peer}).ok()) return;  // lost again
   const uint64_t number = NextNumber();
   Probing& probing = probes_[number];

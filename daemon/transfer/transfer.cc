@@ -21,18 +21,29 @@ void Transfer::Cancel(const absl::Status& why) {
     const std::lock_guard lock(mutex_);
     if (cancelled_.ok()) cancelled_ = why;
   }
+  if (remote()) return setup_.cancel(why);
   // Chunks in the works end first; who ends the last of them finds out.
   if (setup_.copier->Cancel()) TellIfOver();
+}
+
+void Transfer::GiveUp() {
+  if (setup_.inbox != nullptr) setup_.inbox->GiveBack();
 }
 
 void Transfer::TellIfOver() {
   const p2p::Outcome outcome = setup_.copier->outcome();
   if (outcome == p2p::Outcome::kPending || told_.exchange(true)) return;
-  ended_ns_ = NowNs();
+  absl::Status status;
   if (outcome == p2p::Outcome::kCancelled) {
     const std::lock_guard lock(mutex_);
-    outcome_ = cancelled_;
+    status = cancelled_;
   }
+  Finish(status);
+}
+
+void Transfer::Finish(const absl::Status& outcome) {
+  ended_ns_ = NowNs();
+  outcome_ = outcome;
   // First of all: its owner may free them as soon as it knows.
   setup_.uses.clear();
   if (setup_.inbox != nullptr) {
@@ -48,8 +59,14 @@ void Transfer::TellIfOver() {
 TransferReport Transfer::report() const {
   const int64_t began = began_ns_.load(std::memory_order_relaxed);
   TransferReport report;
+  report.route = setup_.route;
+  report.remote = remote();
   report.outcome = outcome_;
   report.bytes = outcome_.ok() ? bytes() : 0;
+  if (remote()) {  // what it waited for, it waited for there too
+    report.moved_ns = static_cast<uint64_t>(ended_ns_ - posted_ns_);
+    return report;
+  }
   report.waited_ns = static_cast<uint64_t>((began != 0 ? began : ended_ns_) - posted_ns_);
   report.moved_ns = began != 0 ? static_cast<uint64_t>(ended_ns_ - began) : 0;
   return report;

@@ -1,4 +1,4 @@
-// One transfer in flight between mapped regions.
+// One transfer in flight: between mapped regions, or with another node.
 #pragma once
 
 #include <atomic>
@@ -24,6 +24,7 @@ struct TransferReport {
   absl::Status outcome;
   uint64_t bytes = 0;
   const char* route = "copy";
+  bool remote = false;
   uint64_t waited_ns = 0;
   uint64_t moved_ns = 0;
 };
@@ -34,12 +35,17 @@ class Transfer final : public p2p::Work {
   struct Setup {
     uint64_t id = 0;
     std::shared_ptr<Session> session;
-    bool on_ring = false;                 // its completion goes to the session's ring
-    uint64_t counterpart = 0;             // the session whose memory the remote side is
-    std::string counterpart_text;         // for its death
-    std::vector<memory::RegionUse> uses;  // every region that it touches
+    bool on_ring = false;          // its completion goes to the session's ring
+    uint64_t counterpart = 0;      // the session whose memory the remote side is; 0: elsewhere
+    std::string counterpart_text;  // for its death
+    uint64_t bytes = 0;
+    const char* route = "copy";
+    // Either a copy here, and every region that it touches; or what ends it on another thread,
+    // which then calls Finish.
+    std::vector<memory::RegionUse> uses;
     std::unique_ptr<p2p::Copier> copier;
-    std::shared_ptr<Inbox> inbox;  // a place is reserved; null: no notification
+    std::function<void(const absl::Status&)> cancel;
+    std::shared_ptr<Inbox> inbox;  // a place is reserved; null: no notification from here
     Notification notification;
     // Once, on whichever thread finds that it is over.
     std::function<void(Transfer&)> ended;
@@ -47,16 +53,21 @@ class Transfer final : public p2p::Work {
   explicit Transfer(Setup setup) : setup_(std::move(setup)), posted_ns_(NowNs()) {}
 
   bool Step() override;
-  // Ends it soon, for that reason, unless it has all been copied. The first reason counts.
+  // Ends it soon, for that reason, unless it has all been moved. The first reason counts.
   void Cancel(const absl::Status& why);
+  // Instead of beginning: nothing of it happens.
+  void GiveUp();
+  // Of one without a copier: it is over. Once.
+  void Finish(const absl::Status& outcome);
 
   uint64_t id() const { return setup_.id; }
   Session& session() const { return *setup_.session; }
   bool on_ring() const { return setup_.on_ring; }
   uint64_t counterpart() const { return setup_.counterpart; }
   const std::string& counterpart_text() const { return setup_.counterpart_text; }
-  uint64_t bytes() const { return setup_.copier->plan().bytes(); }
+  uint64_t bytes() const { return setup_.bytes; }
   uint64_t chunks() const { return setup_.copier->chunks(); }
+  bool remote() const { return setup_.copier == nullptr; }
 
   // In `ended` and after it.
   TransferReport report() const;

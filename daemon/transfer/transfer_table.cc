@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/event_signal.h"
+#include "daemon/node_engine.h"
+#include "daemon/transfer/held_regions.h"
 #include "runtime/core/status.h"
 #include "runtime/core/utf8.h"
 
@@ -32,30 +34,11 @@ absl::Status NoTransfer(uint64_t transfer) {
       "collected"));
 }
 
-class Regions : public p2p::RegionMemory {
- public:
-  explicit Regions(std::vector<memory::RegionUse>& uses) : uses_(uses) {}
-  absl::StatusOr<std::byte*> Find(const p2p::RegionExtent& region) override {
-    for (memory::RegionUse& use : uses_) {
-      if (use->id() == region.id) return use->At(0, region.bytes);
-    }
-    return absl::InternalError(absl::StrCat("region ", region.id, " is not held"));
-  }
-
- private:
-  std::vector<memory::RegionUse>& uses_;
-};
-
 absl::Status WithSide(const char* side, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(side, ": ", status.message()));
 }
 
 }  // namespace
-
-struct TransferTable::Sides {
-  std::shared_ptr<const p2p::TransferPlan> plan;
-  std::shared_ptr<const Published> published;  // of the remote side; null: own memory
-};
 
 // A post that takes long to look at.
 class TransferTable::LatePost : public p2p::Work {
@@ -190,55 +173,70 @@ absl::StatusOr<TransferTable::Sides> TransferTable::Prepare(const Session& sessi
   return sides;
 }
 
-absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::Begin(const SessionPtr& session,
-                                                               const PostedTransfer& posted,
-                                                               uint64_t id, bool on_ring) {
-  SHUNT_ASSIGN_OR_RETURN(Sides sides, Prepare(*session, posted));
-  Transfer::Setup setup;
-  setup.id = id;
-  setup.session = session;
-  setup.on_ring = on_ring;
-  const uint64_t owner = sides.published != nullptr ? sides.published->owner.session : session->id;
-  setup.counterpart = owner;
-  const std::string words = absl::StrCat("transfer ", id, " of session ", session->id);
-  const auto hold = [&](const p2p::Selection& selection, uint64_t of_session) -> absl::Status {
-    for (const p2p::RegionExtent& region : selection.regions()) {
-      auto use = regions_->Use(of_session, region.id, words);
-      if (!use.ok()) {
-        return absl::NotFoundError(absl::StrCat(
-            "region ", region.id, ": ",
-            of_session == session->id
-                ? "this session has no such region any more"
-                : absl::StrCat("agent \"", sides.published->agent, "\" has freed it")));
-      }
-      setup.uses.push_back(*std::move(use));
+absl::Status TransferTable::Hold(const p2p::Selection& selection, uint64_t session,
+                                 const std::string& owner, const std::string& words,
+                                 std::vector<memory::RegionUse>* uses) const {
+  for (const p2p::RegionExtent& region : selection.regions()) {
+    auto use = regions_->Use(session, region.id, words);
+    if (!use.ok()) {
+      return absl::NotFoundError(
+          absl::StrCat("region ", region.id, ": ",
+                       owner.empty() ? "this session has no such region any more"
+                                     : absl::StrCat("agent \"", owner, "\" has freed it")));
     }
-    return absl::OkStatus();
+    uses->push_back(*std::move(use));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::MakeLocal(const Sides& sides,
+                                                                   const PostedTransfer& posted,
+                                                                   Transfer::Setup setup) {
+  const Session& session = *setup.session;
+  const Published* const published = sides.published.get();
+  const std::string owner = published != nullptr ? published->agent : "";
+  setup.counterpart = published != nullptr ? published->owner.session : session.id;
+  const std::string words = absl::StrCat("transfer ", setup.id, " of session ", session.id);
+  const auto hold = [&](const p2p::Selection& selection, bool remote) {
+    return remote ? Hold(selection, setup.counterpart, owner, words, &setup.uses)
+                  : Hold(selection, session.id, "", words, &setup.uses);
   };
-  const p2p::Selection& source = sides.plan->source();
-  const p2p::Selection& destination = sides.plan->destination();
-  SHUNT_RETURN_IF_ERROR(hold(source, posted.push ? session->id : owner));
-  SHUNT_RETURN_IF_ERROR(hold(destination, posted.push ? owner : session->id));
-  Regions memory(setup.uses);
+  SHUNT_RETURN_IF_ERROR(hold(sides.plan->source(), !posted.push));
+  SHUNT_RETURN_IF_ERROR(hold(sides.plan->destination(), posted.push));
+  HeldRegions memory(&setup.uses);
   SHUNT_ASSIGN_OR_RETURN(setup.copier, p2p::Copier::Make(sides.plan, memory, memory,
                                                          p2p::CopyOptions{.workers = threads_}));
-  if (sides.published != nullptr) {
-    setup.counterpart_text =
-        absl::StrCat("agent \"", sides.published->agent, "\" of session ", owner);
+  if (published != nullptr) {
+    setup.counterpart_text = absl::StrCat("agent \"", owner, "\" of session ", setup.counterpart);
   }
   if (posted.notification.has_value()) {
-    if (sides.published == nullptr) {
+    if (published == nullptr) {
       return absl::InvalidArgumentError(
           "a notification goes to the agent of the remote side, which is this session's own "
           "memory");
     }
-    setup.inbox = sides.published->inbox;
-    SHUNT_RETURN_IF_ERROR(setup.inbox->Reserve(sides.published->agent));
-    setup.notification = {agents_.NameOf(session->id), *posted.notification};
+    SHUNT_RETURN_IF_ERROR(published->inbox->Reserve(owner));
+    setup.inbox = published->inbox;
+    setup.notification = {agents_.NameOf(session.id), *posted.notification};
   }
+  return std::make_shared<Transfer>(std::move(setup));
+}
+
+absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::Begin(const SessionPtr& session,
+                                                               const PostedTransfer& posted,
+                                                               uint64_t id, bool on_ring) {
+  SHUNT_ASSIGN_OR_RETURN(const Sides sides, Prepare(*session, posted));
+  Transfer::Setup setup;
+  setup.id = id;
+  setup.session = session;
+  setup.on_ring = on_ring;
+  setup.bytes = sides.plan->bytes();
   setup.ended = [this](Transfer& transfer) { Ended(transfer); };
-  const std::shared_ptr<Inbox> inbox = setup.inbox;
-  const auto transfer = std::make_shared<Transfer>(std::move(setup));
+  std::function<void()> start;
+  SHUNT_ASSIGN_OR_RETURN(const std::shared_ptr<Transfer> transfer,
+                         sides.remote() ? MakeRemote(sides, posted, std::move(setup), &start)
+                                        : MakeLocal(sides, posted, std::move(setup)));
+  const uint64_t owner = transfer->counterpart();
   Late late;
   const absl::Status refused = [&]() -> absl::Status {
     const std::lock_guard lock(mutex_);
@@ -253,9 +251,12 @@ absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::Begin(const SessionPtr&
       return absl::AlreadyExistsError(
           absl::StrCat("transfer ", id, ": one of this number is in flight"));
     }
-    if (sides.published != nullptr) {
+    if (owner != 0) {
       const auto other = sessions_.find(owner);
-      if (other == sessions_.end()) return sides.published->CheckCurrent();  // it has just gone
+      if (other == sessions_.end()) {
+        return absl::UnavailableError(
+            absl::StrCat(transfer->counterpart_text(), " has just ended"));
+      }
       if (owner != session->id) other->second.counterparts.insert(transfer);
     }
     if (auto node = of.late.extract(id)) late = std::move(node.mapped());
@@ -265,13 +266,12 @@ absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::Begin(const SessionPtr&
     return absl::OkStatus();
   }();
   if (!refused.ok()) {
-    if (inbox != nullptr) inbox->GiveBack();
+    transfer->GiveUp();
     return refused;
   }
   in_flight_.fetch_add(1);
   bytes_in_flight_.fetch_add(transfer->bytes());
-  if (!late.cancelled.ok()) transfer->Cancel(late.cancelled);
-  if (transfer->bytes() <= kInlineBytes) {
+  if (!transfer->remote() && transfer->bytes() <= kInlineBytes) {
     while (transfer->Step()) {
     }
     return transfer;
@@ -286,7 +286,12 @@ absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::Begin(const SessionPtr&
       }
     });
   }
-  pool_.Add(transfer, posted.priority, transfer->chunks());
+  if (transfer->remote()) {
+    start();
+  } else {
+    pool_.Add(transfer, posted.priority, transfer->chunks());
+  }
+  if (!late.cancelled.ok()) transfer->Cancel(late.cancelled);
   return transfer;
 }
 
@@ -367,7 +372,8 @@ void TransferTable::Ended(Transfer& transfer) {
 
 void TransferTable::Remember(const TransferReport& report) {
   if (!report.outcome.ok() || report.bytes == 0) return;
-  std::atomic<uint64_t>& pace = pace_[static_cast<size_t>(std::bit_width(report.bytes))];
+  std::atomic<uint64_t>& pace =
+      pace_[report.remote ? 1 : 0][static_cast<size_t>(std::bit_width(report.bytes))];
   const uint64_t now = std::max<uint64_t>(1, report.moved_ns * 1000 / report.bytes);
   const uint64_t before = pace.load(std::memory_order_relaxed);
   pace.store(before == 0 ? now : (7 * before + now) / 8, std::memory_order_relaxed);
@@ -379,7 +385,7 @@ absl::StatusOr<v1::ExplainTransferResponse> TransferTable::Explain(const Session
   v1::ExplainTransferResponse response;
   const uint64_t bytes = sides.plan->bytes();
   response.set_bytes(bytes);
-  response.set_route("copy");
+  response.set_route(!sides.remote() ? "copy" : posted.push ? "push" : "pull");
   uint64_t runs = 0, seen = 0;
   p2p::PlanCursor cursor(*sides.plan, 0, bytes);
   for (p2p::CopyRun run; runs < kCountedRunsMax && cursor.Next(&run); ++runs) seen += run.bytes;
@@ -388,7 +394,8 @@ absl::StatusOr<v1::ExplainTransferResponse> TransferTable::Explain(const Session
                                  static_cast<double>(runs));
   }
   response.set_copy_runs(runs);
-  const uint64_t pace = pace_[static_cast<size_t>(std::bit_width(bytes))].load();
+  const uint64_t pace =
+      pace_[sides.remote() ? 1 : 0][static_cast<size_t>(std::bit_width(bytes))].load();
   response.set_predicted_ns(
       static_cast<uint64_t>(static_cast<double>(bytes) * static_cast<double>(pace) / 1000));
   response.set_bytes_ahead(bytes_in_flight_.load());
@@ -477,6 +484,7 @@ absl::Status TransferTable::Cancel(uint64_t session, uint64_t transfer, const ab
 void TransferTable::SessionGone(const Session& session) {
   agents_.SessionGone(session.id);
   std::vector<std::shared_ptr<Transfer>> own, others;
+  std::vector<pull::FlowId> flows;
   OfSession gone;
   {
     const std::lock_guard lock(mutex_);
@@ -484,6 +492,7 @@ void TransferTable::SessionGone(const Session& session) {
     if (of == sessions_.end()) return;
     for (const auto& [id, transfer] : of->second.transfers) own.push_back(transfer);
     others.assign(of->second.counterparts.begin(), of->second.counterparts.end());
+    flows.assign(of->second.flows.begin(), of->second.flows.end());
     gone = std::move(of->second);
     sessions_.erase(of);
   }
@@ -492,6 +501,11 @@ void TransferTable::SessionGone(const Session& session) {
     transfer->Cancel(absl::UnavailableError(
         absl::StrCat("transfer ", transfer->id(), ": ", transfer->counterpart_text(), " (pid ",
                      session.peer.pid, ") has ended meanwhile")));
+  }
+  for (const pull::FlowId flow : flows) {
+    engine_->CancelTransfer(
+        flow, absl::UnavailableError(absl::StrCat("its agent's process (pid ", session.peer.pid,
+                                                  ") has ended meanwhile")));
   }
 }
 

@@ -25,9 +25,12 @@
 #include "daemon/transfer/post.h"
 #include "daemon/transfer/transfer.h"
 #include "runtime/p2p/work_pool.h"
+#include "runtime/pull/pull_engine.h"
 #include "runtime/ring/layout.h"
 
 namespace shunt::daemon {
+
+class NodeEngine;
 
 // Thread-safe.
 class TransferTable {
@@ -43,6 +46,9 @@ class TransferTable {
   ~TransferTable();
 
   AgentTable& agents() { return agents_; }
+  p2p::WorkPool& pool() { return pool_; }
+  // What moves payload between nodes; before the first request. It outlives the last one.
+  void UseNodes(NodeEngine* engine) { engine_ = engine; }
 
   // ---- Lists: descriptors with a number, of one session.
 
@@ -74,6 +80,11 @@ class TransferTable {
   absl::Status Watch(uint64_t session, uint64_t transfer, UniqueFd event);
   absl::Status Cancel(uint64_t session, uint64_t transfer, const absl::Status& why);
 
+  // Another node's ask: who owns what it names is looked up, and held. remote_transfers.cc. On the
+  // engine's driving thread, where `resolved` is called.
+  void Resolve(pull::FlowId flow, const pull::Ask& ask, std::vector<std::byte> array,
+               pull::PullEngine::Resolved resolved);
+
   // Its lists, reports and agent go; what it has in flight, and what others have in flight with it,
   // ends.
   void SessionGone(const Session& session);
@@ -97,16 +108,35 @@ class TransferTable {
     std::unordered_map<uint64_t, std::shared_ptr<Transfer>> transfers;
     std::unordered_map<uint64_t, Late> late;
     std::deque<std::pair<uint64_t, TransferReport>> reports;  // that nobody has asked for yet
-    // Of others, that read or write its memory.
+    // Of others, that read or write its memory: here, and from other nodes.
     std::unordered_set<std::shared_ptr<Transfer>> counterparts;
+    std::unordered_set<pull::FlowId> flows;
   };
-  struct Sides;
+  struct Sides {
+    std::shared_ptr<const p2p::TransferPlan> plan;
+    std::shared_ptr<const Published> published;  // of the remote side; null: own memory
+    bool remote() const { return published != nullptr && !published->node.empty(); }
+  };
   class LatePost;
 
   absl::StatusOr<Sides> Prepare(const Session& session, const PostedTransfer& posted) const;
   absl::StatusOr<std::shared_ptr<Transfer>> Begin(const SessionPtr& session,
                                                   const PostedTransfer& posted, uint64_t id,
                                                   bool on_ring);
+  // With its regions held, its notification reserved and `ended` set.
+  absl::StatusOr<std::shared_ptr<Transfer>> MakeLocal(const Sides& sides,
+                                                      const PostedTransfer& posted,
+                                                      Transfer::Setup setup);
+  // remote_transfers.cc
+  absl::StatusOr<std::shared_ptr<Transfer>> MakeRemote(const Sides& sides,
+                                                       const PostedTransfer& posted,
+                                                       Transfer::Setup setup,
+                                                       std::function<void()>* start);
+  absl::StatusOr<pull::PullEngine::Incoming> ResolveNow(pull::FlowId flow, const pull::Ask& ask,
+                                                        const std::vector<std::byte>& array);
+  // Regions of a selection; errors name them.
+  absl::Status Hold(const p2p::Selection& selection, uint64_t session, const std::string& owner,
+                    const std::string& words, std::vector<memory::RegionUse>* uses) const;
   void FailOnRing(const SessionPtr& session, uint64_t id, const absl::Status& why);
   void Ended(Transfer& transfer);
   // mutex_ held. Null if nothing of this number is under way.
@@ -115,6 +145,7 @@ class TransferTable {
   void Remember(const TransferReport& report);
 
   memory::RegionTable* const regions_;
+  NodeEngine* engine_ = nullptr;
   EventLoop* const loop_;
   const int threads_;
   AgentTable agents_;
@@ -122,8 +153,9 @@ class TransferTable {
   std::atomic<uint64_t> next_id_ = uint64_t{1} << 63;  // below: tokens of rings
   std::atomic<size_t> in_flight_ = 0;
   std::atomic<uint64_t> bytes_in_flight_ = 0;
-  // Picoseconds a byte, by the logarithm of a transfer's bytes; 0: none yet.
-  std::array<std::atomic<uint64_t>, 64> pace_ = {};
+  // Picoseconds a byte, here and with other nodes, by the logarithm of a transfer's bytes; 0: none
+  // yet.
+  std::array<std::array<std::atomic<uint64_t>, 64>, 2> pace_ = {};
 
   mutable std::mutex mutex_;
   std::unordered_map<uint64_t, OfSession> sessions_;

@@ -73,6 +73,11 @@ PullEngine::PullEngine(Options options) : options_(std::move(options)) {}
 
 PullEngine::~PullEngine() = default;
 
+void PullEngine::Stop() {
+  for (const auto& [id, peer] : peers_) options_.transport->Close(peer->communicator);
+  peers_.clear();
+}
+
 // ---- Peers
 
 void PullEngine::PeerUp(PeerId id, uint64_t communicator, bool low) {

@@ -57,8 +57,10 @@ class PullEngine {
     uint64_t gathered_bytes = 16 << 20;
   };
   explicit PullEngine(Options options);
-  // What was started and is not over is forgotten; the transport has closed its communicators.
+  // What is not over is forgotten. Stop comes first, or the transport is gone already.
   ~PullEngine();
+  // The transport touches no memory of it any more.
+  void Stop();
 
   // Both ends of a fresh connection, with the same communicator; `low`: this one's name is smaller.
   void PeerUp(transport::PeerId peer, uint64_t communicator, bool low);

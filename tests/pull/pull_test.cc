@@ -118,12 +118,8 @@ struct Bed {
     }));
   }
   ~Bed() {
-    // As the daemon has it: first the transport lets go of the memory.
     for (size_t i = 0; i < nodes.size(); ++i) {
-      if (dead[i]) continue;
-      for (size_t j = 0; j < nodes.size(); ++j) {
-        if (j != i) world.at(static_cast<int>(i)).Close(Communicator(i, j));
-      }
+      if (!dead[i]) nodes[i]->engine->Stop();
     }
   }
   static uint64_t Communicator(size_t a, size_t b) {
