@@ -23,6 +23,7 @@
 #include "daemon/scheduler.h"
 #include "daemon/services.h"
 #include "daemon/session_table.h"
+#include "daemon/transfer/remote_sections.h"
 #include "daemon/transfer/transfer_table.h"
 #include "daemon/version.h"
 #include "runtime/core/clock.h"
@@ -123,6 +124,8 @@ class DaemonImpl : public Daemon {
       if (!bound.ok()) LogWarn("copy thread not bound", {{"error", bound.ToString()}});
     };
     transfers_ = std::make_unique<TransferTable>(std::move(transfers), regions_.get(), loop_.get());
+    remote_sections_ = std::make_unique<RemoteSections>(
+        loop_.get(), config_.cluster.enabled() ? cluster::NodeName(config_.cluster) : "");
 
     ServiceContext context;
     context.config = &config_;
@@ -138,6 +141,7 @@ class DaemonImpl : public Daemon {
     context.communicators = communicators_.get();
     context.operations = &operations_;
     context.transfers = transfers_.get();
+    context.remote_sections = remote_sections_.get();
     services_ = std::make_unique<Services>(std::move(context));
 
     Scheduler::Options options;
@@ -217,6 +221,8 @@ class DaemonImpl : public Daemon {
     for (const Services::SessionPtr& session : sessions_->List()) {
       services_->EndSession(session, /*died=*/false, "shuntd is stopping");
     }
+    // Who waits for other nodes hears of it while there is somebody to tell it.
+    OnLoop([this] { remote_sections_->SetPeers(nullptr); });
     grpc_.reset();
     OnLoop([this] { lease_.reset(); });
     LeaveCluster();
@@ -314,6 +320,12 @@ class DaemonImpl : public Daemon {
     };
     events.link = [this] { return engine_->numbers(); };
     events.call_status = [this](uint64_t wire_id) { return communicators_->CallStatus(wire_id); };
+    events.fetch_section = [this](const cluster::SectionQuery& query) {
+      return transfers_->agents().Answer(query);
+    };
+    events.notify_agent = [this](const cluster::AgentNotice& notice) {
+      return transfers_->agents().Deliver(notice);
+    };
     events.open_span = [this](const cluster::CommunicatorMap& map,
                               std::function<void(absl::Status)> done) {
       OpenAggregation(map, std::move(done));
@@ -324,6 +336,7 @@ class DaemonImpl : public Daemon {
     OnLoop([this, &cluster] {
       cluster_ = std::move(cluster);
       operations_.cluster = cluster_.get();
+      remote_sections_->SetPeers(cluster_.get());
     });
     return absl::OkStatus();
   }
@@ -355,6 +368,7 @@ class DaemonImpl : public Daemon {
     std::unique_ptr<cluster::Cluster> cluster;
     OnLoop([this, &cluster] {
       operations_.cluster = nullptr;
+      remote_sections_->SetPeers(nullptr);
       cluster = std::move(cluster_);
     });
     cluster.reset();
@@ -412,6 +426,7 @@ class DaemonImpl : public Daemon {
   std::unique_ptr<NodeEngine> engine_;
   std::unique_ptr<CommunicatorTable> communicators_;
   std::unique_ptr<TransferTable> transfers_;
+  std::unique_ptr<RemoteSections> remote_sections_;
   std::unique_ptr<Services> services_;
   std::unique_ptr<LeaseServer> lease_;
   std::unique_ptr<GrpcServer> grpc_;

@@ -476,13 +476,25 @@ void Server::ExpectTransfers() {
   OnRequest(&transfers_, &T::RequestRegisterAgent, &Services::RegisterAgent);
   OnRequest(&transfers_, &T::RequestPublishSection, &Services::PublishSection);
   OnRequest(&transfers_, &T::RequestWithdrawSection, &Services::WithdrawSection);
-  OnRequest(&transfers_, &T::RequestFetchSection, &Services::FetchSection);
   OnRequest(&transfers_, &T::RequestPrepareList, &Services::PrepareList);
   OnRequest(&transfers_, &T::RequestReleaseList, &Services::ReleaseList);
   OnRequest(&transfers_, &T::RequestPostTransfer, &Services::PostTransfer);
   OnRequest(&transfers_, &T::RequestCancelTransfer, &Services::CancelTransfer);
   OnRequest(&transfers_, &T::RequestExplainTransfer, &Services::ExplainTransfer);
-  OnRequest(&transfers_, &T::RequestNotify, &Services::Notify);
+  OnSession(&transfers_, &T::RequestFetchSection,
+            [services](auto* call, const Services::SessionPtr& session) {
+              services->FetchSection(
+                  session, call->request,
+                  [call](const absl::StatusOr<v1::FetchSectionResponse>& fetched) {
+                    if (fetched.ok()) call->response = *fetched;
+                    call->Reply(fetched.status());
+                  });
+            });
+  OnSession(&transfers_, &T::RequestNotify,
+            [services](auto* call, const Services::SessionPtr& session) {
+              services->Notify(session, call->request,
+                               [call](const absl::Status& status) { call->Reply(status); });
+            });
   OnSession(&transfers_, &T::RequestWaitTransfer,
             [services](auto* call, const Services::SessionPtr& session) {
               auto cancel = std::make_shared<Services::CancelWait>();

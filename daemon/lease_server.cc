@@ -275,8 +275,13 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
         Answer(id, services.WithdrawSection(session_, request.withdraw_section()));
         return true;
       case Request::kFetchSection:
-        return Give(id, services.FetchSection(session_, request.fetch_section()),
-                    &v1::LeaseReply::mutable_fetch_section);
+        services.FetchSection(
+            session_, request.fetch_section(),
+            [weak = weak_from_this(), id](const absl::StatusOr<v1::FetchSectionResponse>& fetched) {
+              if (const std::shared_ptr<Connection> self = weak.lock())
+                self->Give(id, fetched, &v1::LeaseReply::mutable_fetch_section);
+            });
+        return true;
       case Request::kPrepareList:
         return Give(id, services.PrepareList(session_, request.prepare_list()),
                     &v1::LeaseReply::mutable_prepare_list);
@@ -302,7 +307,11 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
                                           fds.empty() ? UniqueFd() : std::move(fds.front())));
         return true;
       case Request::kNotify:
-        Answer(id, services.Notify(session_, request.notify()));
+        services.Notify(session_, request.notify(),
+                        [weak = weak_from_this(), id](const absl::Status& status) {
+                          if (const std::shared_ptr<Connection> self = weak.lock())
+                            self->Answer(id, status);
+                        });
         return true;
       case Request::kTakeNotifications:
         services.TakeNotifications(

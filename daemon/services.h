@@ -15,6 +15,7 @@
 #include "daemon/event_loop.h"
 #include "daemon/scheduler.h"
 #include "daemon/session_table.h"
+#include "daemon/transfer/remote_sections.h"
 #include "daemon/transfer/transfer_table.h"
 #include "runtime/memory/region_table.h"
 #include "runtime/topology/topology.h"
@@ -42,6 +43,7 @@ struct ServiceContext {
   CommunicatorTable* communicators = nullptr;
   OperationHost* operations = nullptr;
   TransferTable* transfers = nullptr;
+  RemoteSections* remote_sections = nullptr;
 };
 
 struct OpenedSession {
@@ -107,8 +109,10 @@ class Services {
       const SessionPtr& session, const v1::PublishSectionRequest& request);
   absl::Status WithdrawSection(const SessionPtr& session,
                                const v1::WithdrawSectionRequest& request);
-  absl::StatusOr<v1::FetchSectionResponse> FetchSection(const SessionPtr& session,
-                                                        const v1::FetchSectionRequest& request);
+  // At once, or on the loop when other nodes have answered.
+  using FetchReply = std::function<void(const absl::StatusOr<v1::FetchSectionResponse>&)>;
+  void FetchSection(const SessionPtr& session, const v1::FetchSectionRequest& request,
+                    FetchReply reply);
   absl::StatusOr<v1::PrepareListResponse> PrepareList(const SessionPtr& session,
                                                       const v1::PrepareListRequest& request);
   absl::Status ReleaseList(const SessionPtr& session, const v1::ReleaseListRequest& request);
@@ -123,7 +127,9 @@ class Services {
   absl::Status CancelTransfer(const SessionPtr& session, const v1::CancelTransferRequest& request);
   absl::Status WatchTransfer(const SessionPtr& session, const v1::WatchTransfer& request,
                              UniqueFd eventfd);
-  absl::Status Notify(const SessionPtr& session, const v1::NotifyRequest& request);
+  // As FetchSection.
+  using NotifyReply = std::function<void(const absl::Status&)>;
+  void Notify(const SessionPtr& session, const v1::NotifyRequest& request, NotifyReply reply);
   using TakenReply = std::function<void(const absl::Status&, const v1::TakeNotificationsResponse&)>;
   void TakeNotifications(const SessionPtr& session, const v1::TakeNotificationsRequest& request,
                          TakenReply reply);

@@ -8,6 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/cluster/address.h"
+#include "daemon/cluster/agent_caller.h"
+#include "daemon/cluster/agent_messages.h"
 #include "daemon/cluster/call_tracker.h"
 #include "daemon/cluster/joiner.h"
 #include "daemon/cluster/make_membership.h"
@@ -37,6 +39,7 @@ class ClusterImpl : public Cluster, private PeerHandler {
     server_.reset();
     OnLoop([this] {
       joiner_.reset();
+      agents_.reset();
       peers_.reset();
       membership_.reset();
     });
@@ -104,6 +107,28 @@ class ClusterImpl : public Cluster, private PeerHandler {
     });
   }
 
+  std::vector<OtherNode> OtherNodes() override { return agents_->OtherNodes(); }
+
+  uint64_t UpIncarnation(const std::string& node) override {
+    const PeerInfo* const peer = peers_->FindUp(node);
+    return peer == nullptr ? 0 : peer->incarnation;
+  }
+
+  void FetchSection(const std::string& node, const SectionQuery& query,
+                    std::chrono::nanoseconds timeout, SectionDone done) override {
+    loop_->Post([this, node, query, timeout, done = std::move(done)]() mutable {
+      agents_->FetchSection(node, query, timeout, std::move(done));
+    });
+  }
+
+  void NotifyAgent(const std::string& node, const AgentNotice& notice,
+                   std::chrono::nanoseconds timeout,
+                   std::function<void(const absl::Status&)> done) override {
+    loop_->Post([this, node, notice, timeout, done = std::move(done)]() mutable {
+      agents_->NotifyAgent(node, notice, timeout, std::move(done));
+    });
+  }
+
   ClusterView GetView() override {
     ClusterView view;
     OnLoop([this, &view] {
@@ -128,6 +153,7 @@ class ClusterImpl : public Cluster, private PeerHandler {
     };
     events.lost = [this](const PeerInfo& peer, std::string_view why) {
       joiner_->PeerLost(peer.name, peer.incarnation, why);
+      agents_->PeerLost(peer.name, why);
       if (events_.peer_lost) events_.peer_lost(peer, why);
     };
     events.reach_changed = [this] { joiner_->Reevaluate(); };
@@ -139,6 +165,7 @@ class ClusterImpl : public Cluster, private PeerHandler {
         std::make_unique<PeerTable>(&tracker_, &self_, credentials_, tls_name, std::move(events));
     joiner_ =
         std::make_unique<Joiner>(loop_, &self_, peers_.get(), membership_.get(), events_.link);
+    agents_ = std::make_unique<AgentCaller>(loop_, &self_, peers_.get());
     Membership::Events news;
     news.changed = [this] {
       if (leaving_) return;
@@ -180,6 +207,7 @@ class ClusterImpl : public Cluster, private PeerHandler {
       leaving_ = true;
       events_ = {};
       joiner_->Stop();
+      agents_->Stop();
       for (const auto& call : std::exchange(watchers_, {})) {
         call->response.set_reason("it stopped");
         call->Reply(absl::OkStatus());
@@ -273,6 +301,36 @@ class ClusterImpl : public Cluster, private PeerHandler {
     });
   }
 
+  void OnFetchSection(
+      IncomingPtr<v1::FetchPeerSectionRequest, v1::FetchPeerSectionResponse> call) override {
+    AdmitAgentCall(call, events_.fetch_section != nullptr, [this, call] {
+      const auto query = FromProto(call->request);
+      if (!query.ok()) return call->Reply(query.status());
+      auto answer = events_.fetch_section(*query);
+      if (answer.ok()) ToProto(*std::move(answer), &call->response);
+      call->Reply(answer.status());
+    });
+  }
+
+  void OnNotifyAgent(IncomingPtr<v1::NotifyAgentRequest, v1::NotifyAgentResponse> call) override {
+    AdmitAgentCall(call, events_.notify_agent != nullptr, [this, call] {
+      const auto notice = FromProto(call->request, call->request.caller().node());
+      call->Reply(notice.ok() ? events_.notify_agent(*notice) : notice.status());
+    });
+  }
+
+  // As Admit, for who means this life of the node.
+  template <typename Call>
+  void AdmitAgentCall(const Call& call, bool served, std::function<void()> then) {
+    Admit(call, [this, call, served, then = std::move(then)] {
+      if (!served) return call->Reply(absl::UnimplementedError("there are no agents here"));
+      if (call->request.incarnation() == self_.incarnation) return then();
+      call->Reply(
+          absl::UnavailableError(absl::StrCat("it is incarnation ", Hex(self_.incarnation),
+                                              "; expected ", Hex(call->request.incarnation()))));
+    });
+  }
+
   void OnOpenSpan(IncomingPtr<v1::OpenSpanRequest, v1::OpenSpanResponse> call) override {
     Admit(call, [this, call] {
       if (self_.role != Role::kAggregator || !events_.open_span) {
@@ -362,6 +420,7 @@ class ClusterImpl : public Cluster, private PeerHandler {
   std::unique_ptr<Membership> membership_;
   std::unique_ptr<PeerTable> peers_;
   std::unique_ptr<Joiner> joiner_;
+  std::unique_ptr<AgentCaller> agents_;
   std::set<IncomingPtr<v1::WatchRequest, v1::WatchResponse>> watchers_;
 };
 

@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/cluster/agents.h"
 #include "daemon/cluster/config.h"
 #include "daemon/cluster/membership.h"
 #include "daemon/cluster/peer_table.h"
@@ -66,6 +67,9 @@ struct ClusterEvents {
   std::function<void(const CommunicatorMap& map, std::function<void(absl::Status)> done)> open_span;
   // What this node's ranks of a communicator called last; NOT_FOUND if it knows none of this id.
   std::function<absl::StatusOr<std::vector<RankCall>>(uint64_t wire_id)> call_status;
+  // What another node's daemon asks of this node's agents, for one of its users.
+  std::function<absl::StatusOr<SectionAnswer>(const SectionQuery& query)> fetch_section;
+  std::function<absl::Status(const AgentNotice& notice)> notify_agent;
 };
 
 // For status commands.
@@ -78,7 +82,7 @@ struct ClusterView {
   size_t registrations_waiting = 0;  // that this node coordinates
 };
 
-class Cluster {
+class Cluster : public AgentPeers {
  public:
   struct Options {
     ClusterConfig config;                     // enabled, checked
@@ -98,9 +102,9 @@ class Cluster {
                                                         daemon::EventLoop* loop);
   // Leaves the cluster: peers and etcd know at once. Joins that wait end with UNAVAILABLE; no event
   // comes afterwards. Not on the loop's thread, which must be running.
-  virtual ~Cluster() = default;
+  ~Cluster() override = default;
 
-  // All of these: any thread; callbacks on the loop's.
+  // All of these: any thread; callbacks on the loop's. (AgentPeers says what is the loop's.)
 
   // `done` is called once, never before JoinAcross returns. The result names the join for Withdraw.
   virtual uint64_t JoinAcross(JoinAcrossRequest request, JoinAcrossDone done) = 0;

@@ -54,6 +54,14 @@ class Client : public PeerClient {
                 RpcDone<v1::OpenSpanResponse> done) override {
     calls_.Unary(stub_->async(), &Async::OpenSpan, request, timeout, std::move(done));
   }
+  void FetchSection(const v1::FetchPeerSectionRequest& request, Timeout timeout,
+                    RpcDone<v1::FetchPeerSectionResponse> done) override {
+    calls_.Unary(stub_->async(), &Async::FetchSection, request, timeout, std::move(done));
+  }
+  void NotifyAgent(const v1::NotifyAgentRequest& request, Timeout timeout,
+                   RpcDone<v1::NotifyAgentResponse> done) override {
+    calls_.Unary(stub_->async(), &Async::NotifyAgent, request, timeout, std::move(done));
+  }
 
  private:
   using Async = v1::Peer::StubInterface::async_interface;
@@ -97,6 +105,16 @@ class Service : public v1::Peer::CallbackService {
                                      const v1::OpenSpanRequest* in,
                                      v1::OpenSpanResponse* out) override {
     return Accept(context, in, out, &PeerHandler::OnOpenSpan);
+  }
+  grpc::ServerUnaryReactor* FetchSection(grpc::CallbackServerContext* context,
+                                         const v1::FetchPeerSectionRequest* in,
+                                         v1::FetchPeerSectionResponse* out) override {
+    return Accept(context, in, out, &PeerHandler::OnFetchSection);
+  }
+  grpc::ServerUnaryReactor* NotifyAgent(grpc::CallbackServerContext* context,
+                                        const v1::NotifyAgentRequest* in,
+                                        v1::NotifyAgentResponse* out) override {
+    return Accept(context, in, out, &PeerHandler::OnNotifyAgent);
   }
 
  private:

@@ -53,6 +53,10 @@ class PeerClient {
                           RpcDone<v1::CallStatusResponse> done) = 0;
   virtual void OpenSpan(const v1::OpenSpanRequest& request, Timeout timeout,
                         RpcDone<v1::OpenSpanResponse> done) = 0;
+  virtual void FetchSection(const v1::FetchPeerSectionRequest& request, Timeout timeout,
+                            RpcDone<v1::FetchPeerSectionResponse> done) = 0;
+  virtual void NotifyAgent(const v1::NotifyAgentRequest& request, Timeout timeout,
+                           RpcDone<v1::NotifyAgentResponse> done) = 0;
 };
 
 // A call that has come in. It waits, as a record, until somebody replies.
@@ -84,6 +88,9 @@ class PeerHandler {
   virtual void OnWithdraw(IncomingPtr<v1::WithdrawRequest, v1::WithdrawResponse> call) = 0;
   virtual void OnCallStatus(IncomingPtr<v1::CallStatusRequest, v1::CallStatusResponse> call) = 0;
   virtual void OnOpenSpan(IncomingPtr<v1::OpenSpanRequest, v1::OpenSpanResponse> call) = 0;
+  virtual void OnFetchSection(
+      IncomingPtr<v1::FetchPeerSectionRequest, v1::FetchPeerSectionResponse> call) = 0;
+  virtual void OnNotifyAgent(IncomingPtr<v1::NotifyAgentRequest, v1::NotifyAgentResponse> call) = 0;
 };
 
 class PeerServer {

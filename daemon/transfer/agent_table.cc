@@ -191,7 +191,12 @@ absl::StatusOr<std::shared_ptr<const Published>> AgentTable::Publish(uint64_t se
     published->replaced_by.store(place->version());  // by a later call, which was quicker
     return published;
   }
-  if (place != nullptr) place->replaced_by.store(version, std::memory_order_release);
+  if (place != nullptr) {
+    place->replaced_by.store(version, std::memory_order_release);
+    if (place->fetched_elsewhere.load(std::memory_order_relaxed)) {
+      own->second->history.Keep(place->list->section());
+    }
+  }
   place = published;
   return published;
 }
@@ -206,6 +211,9 @@ absl::Status AgentTable::Withdraw(uint64_t session, const std::string& section) 
         "agent \"", own->second->name, "\" publishes no section \"", Printable(section), "\""));
   }
   found->second->replaced_by.store(Published::kWithdrawn, std::memory_order_release);
+  if (found->second->fetched_elsewhere.load(std::memory_order_relaxed)) {
+    own->second->history.Keep(found->second->list->section());
+  }
   own->second->sections.erase(found);
   return absl::OkStatus();
 }
@@ -228,6 +236,24 @@ void AgentTable::SessionGone(uint64_t session) {
   gone->inbox->End();
 }
 
+absl::Status AgentTable::NoAgent(uint32_t tenant, const std::string& agent) {
+  return absl::NotFoundError(absl::StrCat("agent \"", Printable(agent),
+                                          "\": there is none by that name on this node that "
+                                          "publishes for user ",
+                                          tenant));
+}
+
+absl::Status AgentTable::NoSection(const Agent& agent, const std::string& section) {
+  std::string names;
+  for (const auto& [name, unused] : agent.sections) {
+    absl::StrAppend(&names, names.empty() ? "" : ", ", Printable(name));
+    if (names.size() > 200) break;
+  }
+  return absl::NotFoundError(absl::StrCat("agent \"", agent.name, "\" publishes no section \"",
+                                          Printable(section), "\"; it has ",
+                                          names.empty() ? "none" : names));
+}
+
 const AgentTable::Agent* AgentTable::FindLocked(uint32_t tenant, const std::string& agent,
                                                 const std::string* section) const {
   const Agent* granting = nullptr;
@@ -247,26 +273,14 @@ const AgentTable::Agent* AgentTable::FindLocked(uint32_t tenant, const std::stri
 absl::StatusOr<std::shared_ptr<const Published>> AgentTable::Find(uint32_t tenant,
                                                                   const std::string& agent,
                                                                   const std::string& section,
-                                                                  bool write) const {
+                                                                  bool write,
+                                                                  bool* has_agent) const {
   const std::lock_guard lock(mutex_);
   const Agent* const found = FindLocked(tenant, agent, &section);
-  if (found == nullptr) {
-    return absl::NotFoundError(absl::StrCat("agent \"", Printable(agent),
-                                            "\": there is none by that name on this node that "
-                                            "publishes for user ",
-                                            tenant));
-  }
+  if (has_agent != nullptr) *has_agent = found != nullptr;
+  if (found == nullptr) return NoAgent(tenant, agent);
   const auto published = found->sections.find(section);
-  if (published == found->sections.end()) {
-    std::string names;
-    for (const auto& [name, unused] : found->sections) {
-      absl::StrAppend(&names, names.empty() ? "" : ", ", Printable(name));
-      if (names.size() > 200) break;
-    }
-    return absl::NotFoundError(absl::StrCat("agent \"", found->name, "\" publishes no section \"",
-                                            Printable(section), "\"; it has ",
-                                            names.empty() ? "none" : names));
-  }
+  if (published == found->sections.end()) return NoSection(*found, section);
   SHUNT_RETURN_IF_ERROR(published->second->CheckAccess(tenant, write));
   return published->second;
 }

@@ -20,6 +20,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/cluster/agents.h"
+#include "daemon/transfer/section_history.h"
 #include "runtime/core/fd.h"
 #include "runtime/memory/region_table.h"
 #include "runtime/p2p/prepared_list.h"
@@ -91,6 +93,8 @@ struct Published {
   std::atomic<uint64_t> replaced_by = 0;
   static constexpr uint64_t kWithdrawn = UINT64_MAX;
   static constexpr uint64_t kAgentEnded = UINT64_MAX - 1;
+  // Another node has it: the version after it is worth a delta.
+  std::atomic<bool> fetched_elsewhere = false;
 };
 
 // Thread-safe.
@@ -103,6 +107,7 @@ class AgentTable {
     std::shared_ptr<Inbox> inbox = std::make_shared<Inbox>();
     std::map<std::string, std::shared_ptr<Published>> sections;
     std::map<std::string, uint64_t> versions;  // the last of each name, withdrawn ones too
+    SectionHistory history;
   };
 
   // Its incarnation. INVALID_ARGUMENT for a name that can't be; ALREADY_EXISTS.
@@ -114,10 +119,11 @@ class AgentTable {
   // Its agent ends.
   void SessionGone(uint64_t session);
 
-  // NOT_FOUND also if `tenant` has no grant; PERMISSION_DENIED if it has another.
+  // NOT_FOUND also if `tenant` has no grant; PERMISSION_DENIED if it has another. `has_agent`, if
+  // not null: the agent is here, whatever became of its section.
   absl::StatusOr<std::shared_ptr<const Published>> Find(uint32_t tenant, const std::string& agent,
-                                                        const std::string& section,
-                                                        bool write) const;
+                                                        const std::string& section, bool write,
+                                                        bool* has_agent = nullptr) const;
   // Of the same tenant, or of one that grants it a section.
   absl::StatusOr<std::shared_ptr<Inbox>> FindInbox(uint32_t tenant, const std::string& agent) const;
   // Of the session's own agent. FAILED_PRECONDITION if it is none.
@@ -127,7 +133,17 @@ class AgentTable {
 
   size_t size() const;
 
+  // agent_table_peers.cc
+  // What another node's daemon asks. NOT_FOUND: there is no such agent.
+  absl::StatusOr<cluster::SectionAnswer> Answer(const cluster::SectionQuery& query);
+  // Puts it into the agent's inbox, wherever it comes from. Errors of FindInbox and Reserve.
+  // `has_agent` as in Find.
+  absl::Status Deliver(const cluster::AgentNotice& notice, bool* has_agent = nullptr);
+
  private:
+  static absl::Status NoAgent(uint32_t tenant, const std::string& agent);
+  static absl::Status NoSection(const Agent& agent, const std::string& section);
+
   // mutex_ held. Own tenant's first; null if there is none that `tenant` may know of.
   const Agent* FindLocked(uint32_t tenant, const std::string& agent,
                           const std::string* section) const;

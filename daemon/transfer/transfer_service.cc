@@ -78,22 +78,40 @@ absl::Status Services::WithdrawSection(const SessionPtr& session,
   return context_.transfers->agents().Withdraw(session->id, request.name());
 }
 
-absl::StatusOr<v1::FetchSectionResponse> Services::FetchSection(
-    const SessionPtr& session, const v1::FetchSectionRequest& request) {
-  SHUNT_RETURN_IF_ERROR(CheckNotStopping());
-  SHUNT_ASSIGN_OR_RETURN(const Grant wanted, GrantOf(request.access(), {}));
-  const bool write = request.access() != v1::SECTION_ACCESS_UNSPECIFIED && wanted.write;
-  const bool read = !write || wanted.read;
-  SHUNT_ASSIGN_OR_RETURN(const auto published,
-                         context_.transfers->agents().Find(session->peer.uid, request.agent(),
-                                                           request.section(), write));
-  if (read) SHUNT_RETURN_IF_ERROR(published->CheckAccess(session->peer.uid, /*write=*/false));
-  v1::FetchSectionResponse response;
-  SHUNT_ASSIGN_OR_RETURN(*response.mutable_list(),
-                         context_.transfers->AddList(*session, published->list, published));
-  response.set_incarnation(published->incarnation());
-  response.set_version(published->version());
-  return response;
+void Services::FetchSection(const SessionPtr& session, const v1::FetchSectionRequest& request,
+                            FetchReply reply) {
+  if (absl::Status status = CheckNotStopping(); !status.ok()) return reply(status);
+  const absl::StatusOr<Grant> grant = GrantOf(request.access(), {});
+  if (!grant.ok()) return reply(grant.status());
+  const bool write = request.access() != v1::SECTION_ACCESS_UNSPECIFIED && grant->write;
+  const bool read = !write || grant->read;
+  const auto fetched = [table = context_.transfers, session, reply = std::move(reply)](
+                           const absl::StatusOr<std::shared_ptr<const Published>>& published) {
+    if (!published.ok()) return reply(published.status());
+    const auto list = table->AddList(*session, (*published)->list, *published);
+    if (!list.ok()) return reply(list.status());
+    v1::FetchSectionResponse response;
+    *response.mutable_list() = *list;
+    response.set_incarnation((*published)->incarnation());
+    response.set_version((*published)->version());
+    response.set_node((*published)->node);
+    reply(response);
+  };
+  const uint32_t user = session->peer.uid;
+  RemoteSections& others = *context_.remote_sections;
+  AgentAddress address = ParseAgent(request.agent());
+  if (others.IsHere(address)) {
+    bool has_agent = false;
+    auto published = context_.transfers->agents().Find(user, address.agent, request.section(),
+                                                       write, &has_agent);
+    if (published.ok() && read) {
+      if (absl::Status status = (*published)->CheckAccess(user, /*write=*/false); !status.ok()) {
+        published = status;
+      }
+    }
+    if (has_agent || address.has_node || !others.in_cluster()) return fetched(published);
+  }
+  others.Fetch({user, std::move(address), request.section(), read, write}, fetched);
 }
 
 absl::StatusOr<v1::PrepareListResponse> Services::PrepareList(
@@ -164,19 +182,25 @@ absl::Status Services::WatchTransfer(const SessionPtr& session, const v1::WatchT
   return context_.transfers->Watch(session->id, request.transfer_id(), std::move(eventfd));
 }
 
-absl::Status Services::Notify(const SessionPtr& session, const v1::NotifyRequest& request) {
-  SHUNT_RETURN_IF_ERROR(CheckNotStopping());
+void Services::Notify(const SessionPtr& session, const v1::NotifyRequest& request,
+                      NotifyReply reply) {
+  if (absl::Status status = CheckNotStopping(); !status.ok()) return reply(status);
   if (request.payload().size() > Inbox::kPayloadBytesMax) {
-    return absl::InvalidArgumentError(absl::StrCat("notification of ", request.payload().size(),
-                                                   " bytes, expected at most ",
-                                                   Inbox::kPayloadBytesMax));
+    return reply(absl::InvalidArgumentError(
+        absl::StrCat("notification of ", request.payload().size(), " bytes, expected at most ",
+                     Inbox::kPayloadBytesMax)));
   }
   AgentTable& agents = context_.transfers->agents();
-  SHUNT_ASSIGN_OR_RETURN(const std::shared_ptr<Inbox> inbox,
-                         agents.FindInbox(session->peer.uid, request.agent()));
-  SHUNT_RETURN_IF_ERROR(inbox->Reserve(request.agent()));
-  inbox->Put({agents.NameOf(session->id), request.payload()});
-  return absl::OkStatus();
+  RemoteSections& others = *context_.remote_sections;
+  AgentAddress address = ParseAgent(request.agent());
+  cluster::AgentNotice notice{session->peer.uid, address.agent, agents.NameOf(session->id),
+                              request.payload()};
+  if (others.IsHere(address)) {
+    bool has_agent = false;
+    absl::Status status = agents.Deliver(notice, &has_agent);
+    if (has_agent || address.has_node || !others.in_cluster()) return reply(status);
+  }
+  others.Notify(std::move(address), std::move(notice), std::move(reply));
 }
 
 void Services::TakeNotifications(const SessionPtr& session,

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "daemon/cluster/address.h"
+#include "daemon/cluster/agent_messages.h"
 #include "daemon/cluster/messages.h"
 #include "daemon/cluster/view.h"
 #include "runtime/core/check.h"
@@ -40,6 +41,31 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       for (const MappedRank& rank : read->ranks) {
         SHUNT_CHECK(rank.node >= 0 && static_cast<size_t>(rank.node) < read->nodes.size());
       }
+    }
+  }
+  // And as what is asked of agents, and what is answered.
+  SectionQuery query{0, "agent", "section", true, false, 0x0101010101010101, 1};
+  shunt::v1::FetchPeerSectionRequest fetch;
+  if (fetch.ParseFromArray(data, static_cast<int>(size))) {
+    if (const auto read = FromProto(fetch); read.ok()) {
+      SHUNT_CHECK(read->agent.size() <= 255 && read->section.size() <= 255);
+      query = *read;
+    }
+  }
+  shunt::v1::FetchPeerSectionResponse fetched;
+  if (fetched.ParseFromArray(data, static_cast<int>(size))) {
+    if (const auto read = FromProto(fetched, query); read.ok()) {
+      if (read->kind == SectionAnswer::Kind::kUnchanged) {
+        SHUNT_CHECK(read->version == query.known_version);
+        SHUNT_CHECK(read->agent_incarnation == query.known_incarnation);
+      }
+      SHUNT_CHECK(read->kind != SectionAnswer::Kind::kNoSection || read->content.size() <= 512);
+    }
+  }
+  shunt::v1::NotifyAgentRequest notify;
+  if (notify.ParseFromArray(data, static_cast<int>(size))) {
+    if (const auto read = FromProto(notify, "node"); read.ok()) {
+      SHUNT_CHECK(read->payload.size() <= 1024 && read->from.ends_with("@node"));
     }
   }
   shunt::v1::RendezvousRequest request;
