@@ -28,10 +28,9 @@ absl::StatusOr<std::vector<std::string>> Components(std::string_view name) {
   for (const std::string& part : parts) {
     // One name for each file: what is the same file must be seen to be.
     if (part.empty() || part == "." || part == "..") {
-      return absl::InvalidArgumentError(
-          absl::StrCat("file name '", absl::CHexEscape(absl::string_view(name.data(), name.size())),
-                       "' has the component '", absl::CHexEscape(part),
-                       "', expected a relative path of plain names"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "file name '", absl::CHexEscape(absl::string_view(name.data(), name.size())),
+          "' has the component '", part, "', expected a relative path of plain names"));
     }
     // Anywhere: a directory below this root may be a root too, whose start clears it of drafts.
     if (part == kPartialDirectory) {
