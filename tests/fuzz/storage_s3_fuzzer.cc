@@ -48,8 +48,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (const auto parts = ParseEndpointUrl(text); parts.ok()) {
     SHUNT_CHECK(text == parts->scheme + "://" + parts->authority);
   }
-  const S3Endpoint endpoint{.url = "https://host", .path_style = true};
-  const std::string url = MakeUrl(endpoint, "bucket", text, {{"name", std::string(text)}});
+  const UrlParts endpoint{.scheme = "https", .authority = "host"};
+  const std::string url =
+      MakeUrl(endpoint, /*path_style=*/true, "bucket", text, {{"name", std::string(text)}});
   SHUNT_CHECK(url.find_first_of(" #\r\n") == std::string::npos);
   SHUNT_CHECK(url.find('?') == url.rfind('?'));
   if (CheckBucket(text).ok()) {

@@ -189,6 +189,20 @@ TEMPLATE_LIST_TEST_CASE("a byte of a draft is written once", "", Worlds) {
   CHECK(world.Commit(draft.object).status.code() == StatusCode::kFailedPrecondition);
 }
 
+TEMPLATE_LIST_TEST_CASE("a draft with a write that was refused is not committed", "", Worlds) {
+  TestType world;
+  Buffer first = Pattern(10, 1), second = Pattern(10, 2);
+  const Completion draft = world.Begin("a", 20);
+  // The first piece is well, the second is not: none of it has come.
+  CHECK(world
+            .Write({{draft.object, 0, absl::MakeSpan(first)},
+                    {draft.object, 15, absl::MakeSpan(second)}})
+            .status.code() == StatusCode::kOutOfRange);
+  world.Write(draft.object, second, 10);
+  CHECK(world.Commit(draft.object).status.code() == StatusCode::kFailedPrecondition);
+  CHECK(world.Names().empty());
+}
+
 TEMPLATE_LIST_TEST_CASE("a write only if absent doesn't replace", "", Worlds) {
   TestType world;
   Buffer first = Pattern(100, 1), second = Pattern(200, 2);

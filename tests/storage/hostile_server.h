@@ -70,6 +70,8 @@ class HostileServer {
 
   const std::string& url() const { return url_; }
   int requests() const { return requests_; }
+  // Leaves who asks for leave to send a body ("Expect: 100-continue") without an answer to that.
+  void GiveNoLeave() { gives_leave_ = false; }
 
  private:
   // False if the test is over.
@@ -104,7 +106,7 @@ class HostileServer {
       const size_t length = head.find("Content-Length: ");
       const size_t bytes =
           length == std::string::npos ? 0 : std::strtoul(&head[length + 16], nullptr, 10);
-      if (head.find("100-continue") != std::string::npos) {
+      if (gives_leave_ && head.find("100-continue") != std::string::npos) {
         ::send(fd.get(), "HTTP/1.1 100 Continue\r\n\r\n", 25, MSG_NOSIGNAL);
       }
       while (buffer.size() < end + 4 + bytes) {
@@ -140,6 +142,7 @@ class HostileServer {
   std::string url_;
   std::mutex mutex_;
   std::atomic<int> requests_{0};
+  std::atomic<bool> gives_leave_{true};
   std::vector<std::thread> connections_;  // of the acceptor's
   std::thread acceptor_;
 };

@@ -106,7 +106,36 @@ TEST_CASE("completions of nothing are dropped, odd ones made safe") {
   (*store)->PostOpen({.container = "c", .name = "n", .access = Access::kReadWrite}, 9);
   (*store)->PostSync(1, kNeverNs, 10);
   REQUIRE((*store)->Poll(absl::MakeSpan(out)) == 3);
-  for (int i = 0; i < 3; ++i) CHECK(out[i].status.code() == StatusCode::kUnimplemented);
+  for (int i = 0; i < 3; ++i) {
+    CHECK(out[i].token == 8u + i);  // as they were posted
+    CHECK(out[i].status.code() == StatusCode::kUnimplemented);
+  }
+}
+
+TEST_CASE("a plugin that makes no store, and says that it has, is refused") {
+  Faulty faulty;
+  faulty.table.create = [](const char*, void**, char*, size_t) -> uint32_t {
+    return SHUNT_STORE_OK;
+  };
+  faulty.table.destroy = [](void*) { FAIL("nothing was made"); };
+  const auto store = PluginStore::Make(&faulty.table, "");
+  CHECK(store.status().code() == StatusCode::kInternal);
+  CHECK_THAT(std::string(store.status().message()), Catch::Contains("'faulty'"));
+}
+
+TEST_CASE("a plugin's words come without their control characters") {
+  Faulty faulty;
+  auto store = PluginStore::Make(&faulty.table, "");
+  REQUIRE(store.ok());
+  (*store)->PostOpen({.container = "c", .name = "n"}, 7);
+  shunt_store_completion answer{};
+  answer.token = 7;
+  answer.code = SHUNT_STORE_NOT_FOUND;
+  std::strcpy(answer.words, "a\n\x1b[2Jb");
+  faulty.answers = {answer};
+  Completion out;
+  REQUIRE((*store)->Poll(absl::MakeSpan(&out, 1)) == 1);
+  CHECK(out.status.message() == "a??[2Jb");
 }
 
 }  // namespace

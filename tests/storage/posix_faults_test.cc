@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <sched.h>
 #include <signal.h>
 #include <stddef.h>
 #include <sys/mount.h>
@@ -10,12 +9,13 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <fstream>
 #include <thread>
 
+#include "tests/storage/children.h"
 #include "tests/storage/worlds.h"
 
 namespace shunt::storage::testing {
@@ -25,34 +25,6 @@ using absl::StatusCode;
 using Names = std::vector<std::string>;
 
 std::string Words(const Completion& completion) { return std::string(completion.status.message()); }
-
-// In a child, so that what it changes of the process ends with it.
-int ExitCodeInChild(const std::function<int()>& body) {
-  const pid_t child = ::fork();
-  SHUNT_CHECK(child >= 0);
-  if (child == 0) ::_exit(body());
-  int status = 0;
-  SHUNT_CHECK(::waitpid(child, &status, 0) == child);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-bool InChild(const std::function<bool()>& body) {
-  return ExitCodeInChild([&] { return body() ? 0 : 1; }) == 0;
-}
-
-// Runs `body` where a file system of 1 MiB lies at the path. Says so and passes if we may not.
-bool WithMount(const std::string& path, unsigned long flags, const std::function<bool()>& body) {
-  const int code = ExitCodeInChild([&] {
-    if (::unshare(CLONE_NEWNS) != 0 ||
-        ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-        ::mount("none", path.c_str(), "tmpfs", flags, "size=1m") != 0) {
-      return 77;
-    }
-    return body() ? 0 : 1;
-  });
-  if (code == 77) WARN("not tried: mounting needs root");
-  return code == 0 || code == 77;
-}
 
 Completion WaitAlone(Store& store) {
   for (Completion one;;) {
@@ -157,20 +129,25 @@ TEST_CASE("a file that may not be written is refused by name") {
   CHECK(world.Open("a", Access::kReadWrite).status.code() == StatusCode::kPermissionDenied);
 }
 
+// Ends every call of that number with the error; false if it may not.
+bool Forbid(std::initializer_list<unsigned> calls, uint32_t err) {
+  std::vector<sock_filter> filter = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+  };
+  for (const unsigned call : calls) {
+    filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1));
+    filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | err));
+  }
+  filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+  const sock_fprog program{.len = static_cast<unsigned short>(filter.size()),
+                           .filter = filter.data()};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
 TEST_CASE("where io_uring is forbidden, threads do the work") {
   CHECK(InChild([] {
-    // What container runtimes' default filters do.
-    const sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    const sock_fprog program{.len = 4, .filter = const_cast<sock_filter*>(filter)};
-    if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-        ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
-      return false;
-    }
+    if (!Forbid({SYS_io_uring_setup}, EPERM)) return false;  // as container runtimes' filters do
     PosixUringWorld world;
     if (std::string(world.posix().engine()) != "threads") return false;
     world.Put("a", Pattern(100'000, 1));
@@ -178,6 +155,86 @@ TEST_CASE("where io_uring is forbidden, threads do the work") {
     return world.Get("a") == Pattern(100'000, 1) &&
            forced.status().code() == StatusCode::kUnimplemented;
   }));
+}
+
+void TakeAllSignals() {
+  sigset_t none;
+  ::sigemptyset(&none);
+  SHUNT_CHECK(::pthread_sigmask(SIG_SETMASK, &none, nullptr) == 0);
+}
+bool TakesAllSignals() {
+  sigset_t mask;
+  SHUNT_CHECK(::pthread_sigmask(SIG_SETMASK, nullptr, &mask) == 0);
+  return ::sigisemptyset(&mask) == 1;
+}
+
+TEST_CASE("where no thread is to be had, a store is an error, and its owner keeps its signals") {
+  const IoEngine engine = GENERATE(IoEngine::kAuto, IoEngine::kThreads);
+  CHECK(InChild([engine] {
+    if (!Forbid({SYS_clone, SYS_clone3}, EAGAIN)) return false;
+    TakeAllSignals();
+    const auto store = PosixStore::Make({.engine = engine});
+    return store.status().code() == StatusCode::kResourceExhausted &&
+           store.status().message().find("EAGAIN") != absl::string_view::npos && TakesAllSignals();
+  }));
+}
+
+TEST_CASE("where no more threads are to be had, those that are there do the work") {
+  PosixThreadsWorld world;
+  world.Put("a", Pattern(1 << 20, 1));
+  world.Stop();  // no thread of it is in the child
+  CHECK(InChild([&] {
+    world.Restart();
+    if (!Forbid({SYS_clone, SYS_clone3}, EAGAIN)) return false;
+    TakeAllSignals();
+    return world.Get("a") == Pattern(1 << 20, 1) && TakesAllSignals();
+  }));
+}
+
+TEMPLATE_LIST_TEST_CASE("a write in place beyond the limit of files is an error, not a signal", "",
+                        Worlds) {
+  TestType world;
+  world.Put("old", Pattern(2 << 20, 1));
+  world.Stop();
+  CHECK(InChild([&] {
+    ::signal(SIGXFSZ, SIG_DFL);
+    const rlimit limit{.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
+    if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return false;
+    world.Restart();
+    const Completion opened = world.Open("old", Access::kReadWrite);
+    // Whole blocks, which io_uring writes on this thread where there is O_DIRECT.
+    alignas(4096) static std::byte blocks[8192];
+    const Completion written =
+        world.Write({{opened.object, (1 << 20) + 4096, absl::MakeSpan(blocks)}});
+    return written.status.code() == StatusCode::kResourceExhausted &&
+           Words(written).find(world.Path("old")) != std::string::npos &&
+           Words(written).find("EFBIG") != std::string::npos;
+  }));
+}
+
+// Of this process, in KiB: pages that the kernel keeps in memory for io_uring and the like.
+uint64_t PinnedKiB() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    uint64_t value = 0;
+    if (word == "VmPin:" && status >> value) return value;
+  }
+  return 0;
+}
+
+TEST_CASE("memory that is added twice is registered once, and given back at once") {
+  PosixUringWorld world;
+  const uint64_t before = PinnedKiB();
+  Buffer memory(1 << 20);
+  const absl::Span<std::byte> whole = absl::MakeSpan(memory);
+  world.store().AddMemory(whole);
+  const uint64_t once = PinnedKiB();
+  if (once == before) return;  // no io_uring, or no memory for it
+  world.store().AddMemory(whole);
+  world.store().AddMemory(whole.subspan(4096));
+  CHECK(PinnedKiB() == once);
+  world.store().RemoveMemory(whole);
+  CHECK(PinnedKiB() == before);
 }
 
 }  // namespace

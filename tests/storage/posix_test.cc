@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "tests/storage/children.h"
 #include "tests/storage/worlds.h"
 #include "tests/support/fds.h"
 
@@ -245,6 +247,57 @@ TEST_CASE("a start removes drafts of the dead only") {
   REQUIRE(world.Write(draft.object, data).status.ok());
   REQUIRE(world.Commit(draft.object).status.ok());
   CHECK((world.Get("a") == data));
+}
+
+TEST_CASE("a directory of drafts in which others may write is refused, at the start too") {
+  PosixPlainWorld world;
+  REQUIRE(world.Begin("a", 10).status.ok());
+  const std::string partial = world.Path(".shunt-partial");
+  const bool mode = GENERATE(true, false);
+  if (!mode && ::geteuid() != 0) return;  // it can't be given to another
+  REQUIRE((mode ? ::chmod(partial.c_str(), 0722) : ::chown(partial.c_str(), 12345, 0)) == 0);
+  const Completion refused = world.Begin("b", 10);
+  CHECK(refused.status.code() == StatusCode::kPermissionDenied);
+  CHECK_THAT(Words(refused),
+             Catch::Contains(partial) && Catch::Contains(mode ? "mode 722" : "user 12345"));
+  const auto start = PosixStore::Make({.roots = {{.name = "r", .path = world.directory()}}});
+  CHECK(start.status().code() == StatusCode::kPermissionDenied);
+}
+
+TEST_CASE("a file system that is mounted below a root takes no drafts, and says so at once") {
+  const bool bound = GENERATE(true, false);
+  const shunt::testing::TempDir root;
+  std::filesystem::create_directory(root / "sub");
+  CHECK(WithOwnMounts([&] {
+    if (::mount(bound ? root.path().c_str() : "none", (root / "sub").c_str(), "tmpfs",
+                bound ? MS_BIND : 0, nullptr) != 0) {
+      return kMayNotMount;
+    }
+    auto store = PosixStore::Make({.roots = {{.name = "root", .path = root.path()}}});
+    if (!store.ok()) return 2;
+    (*store)->PostBegin({.container = "root", .name = "sub/a", .bytes = 10}, 1);
+    Completion begun;
+    while ((*store)->Poll(absl::MakeSpan(&begun, 1)) == 0) {
+      pollfd ready{.fd = (*store)->fd(), .events = POLLIN, .revents = 0};
+      ::poll(&ready, 1, -1);
+    }
+    const bool said = Words(begun).find("sub/a lies in another") != std::string::npos;
+    return begun.status.code() == StatusCode::kPermissionDenied && said ? 0 : 3;
+  }));
+}
+
+TEST_CASE("names of others go into words without their control characters") {
+  PosixUringWorld world;
+  world.Put("a\n\x1b[2Jb", Pattern(10, 1));
+  std::filesystem::create_symlink("a", world.Path("l\n"));
+  for (const Completion& refused :
+       {OpenFd(world, world.Path("a\n\x1b[2Jb"), O_WRONLY, Access::kRead), world.Open("l\n"),
+        world.Open("x\n"), world.Open("l\n/x"), world.Open("x\n/..")}) {
+    INFO(refused.status);
+    CHECK(!refused.status.ok());
+    CHECK(Words(refused).find_first_of("\n\x1b") == std::string::npos);
+    CHECK_THAT(Words(refused), Catch::Contains("\\n"));
+  }
 }
 
 TEST_CASE("roots that can't be used are named at the start") {

@@ -12,13 +12,13 @@ namespace shunt::storage {
 namespace {
 
 TEST_CASE("addresses are encoded as they are signed") {
-  const S3Endpoint path{.url = "http://127.0.0.1:7480", .path_style = true};
-  const S3Endpoint host{.url = "https://s3.example:444"};
-  CHECK(MakeUrl(path, "bkt", "a b/\xc3\xbc+*~", {}) ==
+  const UrlParts path = *ParseEndpointUrl("http://127.0.0.1:7480");
+  const UrlParts host = *ParseEndpointUrl("https://s3.example:444");
+  CHECK(MakeUrl(path, true, "bkt", "a b/\xc3\xbc+*~", {}) ==
         "http://127.0.0.1:7480/bkt/a%20b/%C3%BC%2B%2A~");
-  CHECK(MakeUrl(host, "bkt", "k?", {{"partNumber", "1"}, {"uploadId", "2~/="}}) ==
+  CHECK(MakeUrl(host, false, "bkt", "k?", {{"partNumber", "1"}, {"uploadId", "2~/="}}) ==
         "https://bkt.s3.example:444/k%3F?partNumber=1&uploadId=2~%2F%3D");
-  CHECK(MakeUrl(path, "bkt", "", {{"uploads", ""}}) == "http://127.0.0.1:7480/bkt?uploads=");
+  CHECK(MakeUrl(path, true, "bkt", "", {{"uploads", ""}}) == "http://127.0.0.1:7480/bkt?uploads=");
 }
 
 TEST_CASE("endpoints are a scheme, a host and maybe a port") {

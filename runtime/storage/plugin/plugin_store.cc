@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/core/status.h"
+#include "runtime/core/utf8.h"
 #include "runtime/storage/check.h"
 
 namespace shunt::storage {
@@ -18,7 +19,7 @@ constexpr size_t kBatch = 32;
 
 absl::Status ToStatus(const char* plugin, uint32_t code, const char* words, size_t words_bytes) {
   if (code == SHUNT_STORE_OK) return absl::OkStatus();
-  const absl::string_view text(words, ::strnlen(words, words_bytes));
+  const std::string text = Printable({words, ::strnlen(words, words_bytes)});
   if (code > SHUNT_STORE_UNAUTHENTICATED) {
     return absl::InternalError(absl::StrCat("store plugin '", plugin, "' ended an operation with ",
                                             code, ", expected a code of at most ",
@@ -78,6 +79,10 @@ absl::StatusOr<std::unique_ptr<PluginStore>> PluginStore::Make(const shunt_store
   char words[512] = {};
   const uint32_t code = plugin->create(config.c_str(), &store, words, sizeof(words));
   SHUNT_RETURN_IF_ERROR(ToStatus(plugin->name, code, words, sizeof(words)));
+  if (store == nullptr) {
+    return absl::InternalError(absl::StrCat("store plugin '", plugin->name,
+                                            "' made a store at address 0, expected another"));
+  }
   return std::unique_ptr<PluginStore>(new PluginStore(plugin, store));
 }
 
@@ -182,8 +187,8 @@ void PluginStore::Cancel(uint64_t token) {
 size_t PluginStore::Poll(absl::Span<Completion> out) {
   size_t count = 0;
   for (; count < out.size() && !refused_.empty(); ++count) {
-    out[count] = std::move(refused_.back());
-    refused_.pop_back();
+    out[count] = std::move(refused_.front());
+    refused_.pop_front();
   }
   while (count < out.size()) {
     shunt_store_completion batch[kBatch];

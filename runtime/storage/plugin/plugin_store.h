@@ -2,9 +2,9 @@
 // runs in this process. What it hands out is checked all the same, so that its faults have names.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
@@ -50,7 +50,7 @@ class PluginStore : public Store {
   const shunt_store_plugin* const plugin_;
   void* const store_;
   absl::flat_hash_set<uint64_t> tokens_;  // under way
-  std::vector<Completion> refused_;       // by us
+  std::deque<Completion> refused_;        // by us
   uint64_t stray_completions_ = 0;
 };
 

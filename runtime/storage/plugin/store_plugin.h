@@ -102,7 +102,8 @@ typedef struct shunt_store_plugin {
   uint32_t features;
   uint32_t reserved; /* 0 */
 
-  /* A code; `config` is text from Shunt's configuration. Words as in completions. */
+  /* A code; `config` is text from Shunt's configuration. Words as in completions. With OK the
+   * store, which is not null. */
   uint32_t (*create)(const char* config, void** store, char* words, size_t words_bytes);
   /* Waits until no memory is touched any more; drafts leave no trace. */
   void (*destroy)(void* store);

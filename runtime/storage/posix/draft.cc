@@ -50,6 +50,7 @@ absl::StatusOr<Draft> Draft::Begin(const Root& root, std::string_view name, uint
   SHUNT_ASSIGN_OR_RETURN(draft.place_, root.Find(name));
   SHUNT_RETURN_IF_ERROR(draft.CheckTarget());
   SHUNT_ASSIGN_OR_RETURN(draft.partial_, root.OpenPartialDirectory());
+  SHUNT_RETURN_IF_ERROR(draft.CheckMount());
   absl::Status opened = absl::UnimplementedError("");
   if (options.unnamed_drafts) opened = draft.OpenUnnamed(options.file_mode);
   if (absl::IsUnimplemented(opened)) opened = draft.OpenNamed(options.file_mode);
@@ -57,6 +58,7 @@ absl::StatusOr<Draft> Draft::Begin(const Root& root, std::string_view name, uint
   draft.Pass(DraftStep::kOpened);
   SHUNT_RETURN_IF_ERROR(draft.Allocate(bytes));
   draft.Pass(DraftStep::kAllocated);
+  draft.file_.slow = MayWaitForOthers(draft.file_.fd.get());
   if (options.direct) AddDirect(&draft.file_);
   return draft;
 }
@@ -76,6 +78,22 @@ absl::Status Draft::CheckTarget() const {
         absl::StrCat(file_.label, " exists, expected no object by that name"));
   }
   return absl::OkStatus();
+}
+
+// Now, rather than at the commit. A bind mount has the device that it shows, and refuses too.
+absl::Status Draft::CheckMount() const {
+  struct ::statx at[2];
+  const int fds[2] = {place_.directory.get(), partial_.get()};
+  for (int i = 0; i < 2; ++i) {
+    // A filter that forbids this leaves it to the commit.
+    if (::statx(fds[i], "", AT_EMPTY_PATH, STATX_MNT_ID, &at[i]) != 0) return absl::OkStatus();
+  }
+  if (at[0].stx_dev_major == at[1].stx_dev_major && at[0].stx_dev_minor == at[1].stx_dev_minor &&
+      at[0].stx_mnt_id == at[1].stx_mnt_id) {
+    return absl::OkStatus();
+  }
+  return FileError(EXDEV, absl::StrCat(file_.label, " lies in another file system than ",
+                                       kPartialDirectory, " of its root, expected the same"));
 }
 
 absl::Status Draft::OpenUnnamed(uint32_t mode) {
@@ -116,9 +134,7 @@ absl::Status Draft::Allocate(uint64_t bytes) {
     return FileError(EFBIG, what);
   }
   const auto length = static_cast<off_t>(bytes);
-  int result;
-  while ((result = ::fallocate(file_.fd.get(), 0, 0, length)) != 0 && errno == EINTR) {
-  }
+  int result = ::fallocate(file_.fd.get(), 0, 0, length);
   // Without reservations a full disk is seen while writing.
   if (result != 0 && errno == EOPNOTSUPP) result = ::ftruncate(file_.fd.get(), length);
   return result == 0 ? absl::OkStatus() : FileError(errno, what);

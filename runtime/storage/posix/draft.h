@@ -25,6 +25,7 @@ namespace shunt::storage {
 class Draft {
  public:
   // Reserves the space: RESOURCE_EXHAUSTED if the disk, a quota or a limit has not so much.
+  // PERMISSION_DENIED where another file system is mounted below the root: no rename reaches it.
   static absl::StatusOr<Draft> Begin(const Root& root, std::string_view name, uint64_t bytes,
                                      bool if_absent, const PosixOptions& options);
   Draft(Draft&& other) noexcept;
@@ -45,6 +46,7 @@ class Draft {
   absl::Status Publish();
   absl::Status GiveTemporaryName();
   absl::Status CheckTarget() const;
+  absl::Status CheckMount() const;
   void Pass(DraftStep step) const;
 
   File file_;

@@ -16,6 +16,8 @@ struct Io {
   uint64_t offset = 0;
   std::byte* memory = nullptr;
   uint32_t bytes = 0;
+  // Not to be tried on the owner's thread first, where it might wait for others than the disk.
+  bool slow = false;
   uint64_t id = 0;
 };
 
@@ -39,7 +41,8 @@ class Engine {
 };
 
 // Both add to the event descriptor `wake_fd`, which outlives them, when there is something to reap.
-std::unique_ptr<Engine> MakeThreadEngine(uint32_t threads, int wake_fd);
+// RESOURCE_EXHAUSTED if not even one thread can be had.
+absl::StatusOr<std::unique_ptr<Engine>> MakeThreadEngine(uint32_t threads, int wake_fd);
 // UNIMPLEMENTED if the build, the kernel or a seccomp filter has no io_uring.
 absl::StatusOr<std::unique_ptr<Engine>> MakeUringEngine(uint32_t queue_depth, int wake_fd);
 

@@ -1,14 +1,17 @@
 #include "runtime/storage/posix/file.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/stat.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "runtime/core/status.h"
 #include "runtime/storage/posix/errors.h"
@@ -16,8 +19,12 @@
 namespace shunt::storage {
 namespace {
 
-constexpr uint32_t kPageBytes = 4096;
 constexpr uint32_t kBlockBytesMax = 1 << 20;  // more than that no file system asks for
+
+uint32_t PageBytes() {
+  static const auto bytes = static_cast<uint32_t>(::sysconf(_SC_PAGESIZE));
+  return bytes;
+}
 
 std::string KernelPath(int fd) { return absl::StrCat("/proc/self/fd/", fd); }
 
@@ -26,7 +33,8 @@ std::string LabelOf(int fd) {
   char target[512];
   const ssize_t bytes = ::readlink(KernelPath(fd).c_str(), target, sizeof(target));
   if (bytes <= 0) return absl::StrCat("descriptor ", fd);
-  return absl::StrCat("descriptor of ", absl::string_view(target, static_cast<size_t>(bytes)));
+  return absl::StrCat("descriptor of ",
+                      absl::CHexEscape(absl::string_view(target, static_cast<size_t>(bytes))));
 }
 
 const char* KindOf(mode_t mode) {
@@ -54,8 +62,10 @@ absl::StatusOr<File> AdoptFile(UniqueFd fd, bool writable, bool direct, std::str
             .direct = {},
             .blocks = {},
             .writable = writable,
+            .slow = true,
             .label = std::move(label),
             .bytes = static_cast<uint64_t>(info.st_size)};
+  file.slow = MayWaitForOthers(file.fd.get());
   if (direct) AddDirect(&file);
   return file;
 }
@@ -87,16 +97,19 @@ absl::StatusOr<File> OpenDescriptor(UniqueFd fd, Access access, bool direct) {
 
 void AddDirect(File* file) {
   // Opening it anew gives flags of its own. With the access that it has already, so that nobody
-  // gains any; who may not open it a second time has it buffered.
+  // gains any; who may not open it a second time has it buffered. Without O_NONBLOCK it would wait
+  // here for whoever holds a lease on the file.
   const int mode = ::fcntl(file->fd.get(), F_GETFL) & O_ACCMODE;
-  UniqueFd direct(::open(KernelPath(file->fd.get()).c_str(), mode | O_DIRECT | O_CLOEXEC));
+  UniqueFd direct(
+      ::open(KernelPath(file->fd.get()).c_str(), mode | O_DIRECT | O_NONBLOCK | O_CLOEXEC));
   if (!direct.valid()) return;
+  ClearNonBlocking(direct.get());
   struct ::statx info;
-  Blocks blocks{.direct = true};
+  Blocks blocks{.direct = true, .bytes = PageBytes()};
   if (::statx(direct.get(), "", AT_EMPTY_PATH, STATX_DIOALIGN, &info) == 0) {
     if ((info.stx_mask & STATX_DIOALIGN) != 0) {
       if (info.stx_dio_offset_align == 0) return;  // says that it has none
-      blocks.bytes = std::max(kPageBytes, info.stx_dio_offset_align);
+      blocks.bytes = std::max(PageBytes(), info.stx_dio_offset_align);
       blocks.memory_align = std::max<uint32_t>(1, info.stx_dio_mem_align);
     }
     blocks.bytes = std::max(blocks.bytes, std::min(info.stx_blksize, kBlockBytesMax));
@@ -107,10 +120,34 @@ void AddDirect(File* file) {
   file->blocks = blocks;
 }
 
-absl::StatusOr<uint64_t> SizeNow(const File& file) {
-  struct ::stat info;
-  if (::fstat(file.fd.get(), &info) != 0) return FileError(errno, file.label);
-  return static_cast<uint64_t>(info.st_size);
+bool MayWaitForOthers(int fd) {
+  constexpr uint32_t kXfs = 0x58465342, kZfs = 0x2fc12fc1;  // not in linux/magic.h
+  struct ::statfs info;
+  if (::fstatfs(fd, &info) != 0) return true;
+  switch (static_cast<uint32_t>(info.f_type)) {
+    case BTRFS_SUPER_MAGIC:
+    case EXT4_SUPER_MAGIC:
+    case F2FS_SUPER_MAGIC:
+    case HUGETLBFS_MAGIC:
+    case RAMFS_MAGIC:
+    case TMPFS_MAGIC:
+    case kXfs:
+    case kZfs:
+      return false;
+    default:
+      return true;
+  }
+}
+
+void ClearNonBlocking(int fd) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  if (flags >= 0) ::fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+}
+
+uint64_t SizeNow(const File& file) {
+  struct ::statx info;
+  const int how = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
+  return ::statx(file.fd.get(), "", how, STATX_SIZE, &info) == 0 ? info.stx_size : file.bytes;
 }
 
 }  // namespace shunt::storage

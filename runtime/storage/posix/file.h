@@ -17,6 +17,7 @@ struct File {
   UniqueFd direct;  // the same file, O_DIRECT; or none
   Blocks blocks;
   bool writable = false;
+  bool slow = true;    // its file system may wait for others than the machine's own disks
   std::string label;   // for errors: its path
   uint64_t bytes = 0;  // when it was opened
 };
@@ -33,7 +34,14 @@ absl::StatusOr<File> AdoptFile(UniqueFd fd, bool writable, bool direct, std::str
 // Opens the second descriptor. A file system without O_DIRECT leaves the file as it is.
 void AddDirect(File* file);
 
-// What the file's size is now.
-absl::StatusOr<uint64_t> SizeNow(const File& file);
+// True unless it is one of the file systems that keep their data on this machine.
+bool MayWaitForOthers(int fd);
+
+// So that reads and writes wait for the disk.
+void ClearNonBlocking(int fd);
+
+// What the file's size is now, as far as this machine knows. Never blocks: no server of a network
+// file system is asked, and no process behind FUSE.
+uint64_t SizeNow(const File& file);
 
 }  // namespace shunt::storage

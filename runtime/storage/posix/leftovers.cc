@@ -48,7 +48,8 @@ absl::Status RemoveLeftovers(UniqueFd directory, std::string_view what) {
     const dirent* entry = ::readdir(entries.get());
     if (entry == nullptr) break;
     if (!IsDraftName(entry->d_name)) continue;
-    UniqueFd fd(::openat(at, entry->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    // To be written: over NFS a lock is had on no other descriptor.
+    UniqueFd fd(::openat(at, entry->d_name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
     struct ::stat info;
     if (!fd.valid() || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
     if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) continue;  // its writer lives

@@ -50,6 +50,8 @@ void PosixStore::PostOpen(OpenRequest request, uint64_t token) {
   const Root* const root = by_name ? FindRoot(request.container) : nullptr;
   if (by_name && root == nullptr) return Fail(token, NoRoot(request.container));
   if (!by_name && !(request.container.empty() && request.name.empty())) {
+    const auto descriptor = std::make_shared<UniqueFd>(std::move(request.descriptor));
+    pool_->PostUnheard([descriptor] { descriptor->Reset(); });  // may take time
     return Fail(token, absl::InvalidArgumentError("both a descriptor and a name were given to be "
                                                   "opened, expected one of them"));
   }
@@ -218,15 +220,7 @@ absl::Status PosixStore::Resolve(bool write, const TransferRequest& request,
     }
     if (stored.get() != last) {
       last = stored.get();
-      size = file.bytes;
-      if (!stored->draft.has_value()) {
-        absl::StatusOr<uint64_t> now = SizeNow(file);
-        if (!now.ok()) {
-          status = now.status();
-          break;
-        }
-        size = *now;
-      }
+      size = stored->draft.has_value() ? file.bytes : SizeNow(file);
     }
     status = CheckRange(file.label, piece.offset, piece.memory.size(), size);
     if (!status.ok()) break;

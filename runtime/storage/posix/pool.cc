@@ -5,10 +5,21 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "runtime/core/check.h"
 #include "runtime/core/fd.h"
+#include "runtime/core/status.h"
 
 namespace shunt::storage {
+
+absl::StatusOr<std::unique_ptr<Pool>> Pool::Make(uint32_t threads, int wake_fd) {
+  std::unique_ptr<Pool> pool(new Pool(threads, wake_fd));
+  if (const int err = pool->AddThread(); err != 0) {
+    return absl::ResourceExhaustedError(absl::StrCat(ErrnoStatus(err, "pthread_create").message(),
+                                                     ", expected a thread for files at least"));
+  }
+  return pool;
+}
 
 Pool::~Pool() {
   {
@@ -16,7 +27,7 @@ Pool::~Pool() {
     ending_ = true;
   }
   added_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
+  for (const pthread_t thread : threads_) ::pthread_join(thread, nullptr);
 }
 
 void Pool::Post(uint64_t id, std::function<void()> work) {
@@ -32,12 +43,25 @@ void Pool::Add(Job job) {
   waiting_.push_back(std::move(job));
   added_.notify_one();
   if (waiting_.size() <= idle_ || threads_.size() >= threads_max_ || ending_) return;
-  // The thread inherits the mask. A write beyond RLIMIT_FSIZE is then an error and no signal.
-  sigset_t all, before;
+  AddThread();  // without it the others do the work
+}
+
+// By pthread_create, because std::thread throws where there is no thread to be had.
+int Pool::AddThread() {
+  sigset_t all;
   ::sigfillset(&all);
-  SHUNT_CHECK(::pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
-  threads_.emplace_back([this] { Run(); });
-  SHUNT_CHECK(::pthread_sigmask(SIG_SETMASK, &before, nullptr) == 0);
+  pthread_attr_t attributes;
+  SHUNT_CHECK(::pthread_attr_init(&attributes) == 0);
+  SHUNT_CHECK(::pthread_attr_setsigmask_np(&attributes, &all) == 0);
+  const auto run = [](void* self) -> void* {
+    static_cast<Pool*>(self)->Run();
+    return nullptr;
+  };
+  pthread_t thread{};
+  const int err = ::pthread_create(&thread, &attributes, run, this);
+  ::pthread_attr_destroy(&attributes);
+  if (err == 0) threads_.push_back(thread);
+  return err;
 }
 
 void Pool::Run() {
@@ -60,13 +84,12 @@ void Pool::Run() {
 }
 
 bool Pool::Withdraw(uint64_t id) {
-  Job withdrawn;  // goes after the lock: what it holds may post
   const std::lock_guard lock(mutex_);
   const auto found = std::find_if(waiting_.begin(), waiting_.end(),
                                   [id](const Job& job) { return job.heard && job.id == id; });
   if (found == waiting_.end()) return false;
-  withdrawn = std::move(*found);
-  waiting_.erase(found);
+  found->heard = false;
+  found->work = [held = std::move(found->work)] {};
   return true;
 }
 

@@ -1,20 +1,26 @@
-// Threads for calls that block. They start with the first call, and take no signals.
+// Threads for calls that block. One is there from the start, more come with the calls. They take no
+// signals: a write beyond RLIMIT_FSIZE is an error there.
 #pragma once
+
+#include <pthread.h>
 
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
+
+#include "absl/status/statusor.h"
 
 namespace shunt::storage {
 
 class Pool {
  public:
   // Adds to the event descriptor `wake_fd`, which outlives it, whenever something can be reaped.
-  Pool(uint32_t threads, int wake_fd) : threads_max_(threads), wake_fd_(wake_fd) {}
+  // RESOURCE_EXHAUSTED if not even one thread can be had.
+  static absl::StatusOr<std::unique_ptr<Pool>> Make(uint32_t threads, int wake_fd);
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
   // Waits for everything that was posted.
@@ -22,7 +28,8 @@ class Pool {
 
   // Runs `work` on a thread; then `id` can be reaped. These three are called by one thread.
   void Post(uint64_t id, std::function<void()> work);
-  // True if `id` had not begun: it never will, and it won't be reaped.
+  // True if `id` had not begun: it never will, and it won't be reaped. What it holds goes on a
+  // thread, too: closing a file may take time.
   bool Withdraw(uint64_t id);
   bool Reap(uint64_t* id);
   // Runs `work`, and nobody hears of it. Any thread, the pool's own too.
@@ -34,6 +41,9 @@ class Pool {
     bool heard = true;
     std::function<void()> work;
   };
+  Pool(uint32_t threads, int wake_fd) : threads_max_(threads), wake_fd_(wake_fd) {}
+  // Its errno, or 0. What one thread less is left with is slower, and no error.
+  int AddThread();
   void Add(Job job);
   void Run();
 
@@ -45,7 +55,7 @@ class Pool {
   std::deque<uint64_t> done_;
   uint32_t idle_ = 0;
   bool ending_ = false;
-  std::vector<std::thread> threads_;  // none is added once it is ending
+  std::vector<pthread_t> threads_;  // none is added once it is ending
 };
 
 }  // namespace shunt::storage

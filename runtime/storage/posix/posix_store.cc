@@ -1,6 +1,7 @@
 #include "runtime/storage/posix/posix_store.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -22,6 +23,15 @@ absl::Status Watch(int epoll, int fd) {
   event.events = EPOLLIN;
   if (::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0) return absl::OkStatus();
   return ErrnoStatus(errno, "epoll_ctl");
+}
+
+// io_uring may write on the owner's thread: a client's file beyond RLIMIT_FSIZE would end the
+// process. Ignored, the signal leaves an error of that write.
+void IgnoreFileSizeSignal() {
+  struct ::sigaction now {};
+  if (::sigaction(SIGXFSZ, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) {
+    ::signal(SIGXFSZ, SIG_IGN);
+  }
 }
 
 absl::Status Stopped(absl::StatusCode code, absl::string_view what) {
@@ -51,6 +61,7 @@ PosixStore::PosixStore(PosixOptions options, Timers timers)
     : options_(std::move(options)), timers_(std::move(timers)) {}
 
 absl::Status PosixStore::Start() {
+  IgnoreFileSizeSignal();
   for (const PosixRoot& root : options_.roots) {
     if (FindRoot(root.name) != nullptr) {
       return absl::InvalidArgumentError(
@@ -64,7 +75,7 @@ absl::Status PosixStore::Start() {
   if (!epoll_.valid()) return ErrnoStatus(errno, "epoll_create1");
   SHUNT_RETURN_IF_ERROR(Watch(epoll_.get(), wake_.get()));
   SHUNT_RETURN_IF_ERROR(Watch(epoll_.get(), timers_.fd()));
-  pool_ = std::make_unique<Pool>(options_.job_threads, wake_.get());
+  SHUNT_ASSIGN_OR_RETURN(pool_, Pool::Make(options_.job_threads, wake_.get()));
   if (options_.engine != IoEngine::kThreads) {
     auto uring = MakeUringEngine(options_.queue_depth, wake_.get());
     if (uring.ok()) {
@@ -73,7 +84,9 @@ absl::Status PosixStore::Start() {
       return uring.status();
     }
   }
-  if (engine_ == nullptr) engine_ = MakeThreadEngine(options_.io_threads, wake_.get());
+  if (engine_ == nullptr) {
+    SHUNT_ASSIGN_OR_RETURN(engine_, MakeThreadEngine(options_.io_threads, wake_.get()));
+  }
   pump_ = std::make_unique<Pump>(engine_.get(), options_.queue_depth, options_.io_bytes_max);
   return absl::OkStatus();
 }

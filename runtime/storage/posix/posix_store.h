@@ -31,7 +31,8 @@ namespace shunt::storage {
 
 class PosixStore : public Store {
  public:
-  // Opens the roots. NOT_FOUND and the like name the one that can't be opened.
+  // Opens the roots. NOT_FOUND and the like name the one that can't be opened. The process ignores
+  // SIGXFSZ from then on, unless it handles it.
   static absl::StatusOr<std::unique_ptr<PosixStore>> Make(PosixOptions options);
   ~PosixStore() override;
 

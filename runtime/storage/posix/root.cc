@@ -10,6 +10,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "runtime/core/status.h"
 #include "runtime/storage/check.h"
@@ -49,8 +50,8 @@ absl::Status OpenFailed(int err, int directory, const std::string& leaf, const s
   if ((err == ELOOP || err == ENOTDIR) &&
       ::fstatat(directory, leaf.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
       S_ISLNK(info.st_mode)) {
-    return absl::PermissionDeniedError(
-        absl::StrCat(label, ": '", leaf, "' is a symbolic link, expected none below a root"));
+    return absl::PermissionDeniedError(absl::StrCat(
+        label, ": '", absl::CHexEscape(leaf), "' is a symbolic link, expected none below a root"));
   }
   return FileError(err, label);
 }
@@ -65,6 +66,7 @@ absl::StatusOr<Root> Root::Open(std::string name, std::string path) {
   UniqueFd partial(::openat(root.directory_.get(), kPartialDirectory,
                             O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (partial.valid()) {
+    SHUNT_RETURN_IF_ERROR(root.CheckPartialDirectory(partial.get()));
     SHUNT_RETURN_IF_ERROR(RemoveLeftovers(std::move(partial), what));
   } else if (errno != ENOENT) {
     return FileError(errno, absl::StrCat(what, ": ", kPartialDirectory));
@@ -95,11 +97,12 @@ absl::StatusOr<Root::Place> Root::Find(std::string_view name) const {
 absl::StatusOr<File> Root::OpenFile(std::string_view name, Access access, bool direct) const {
   SHUNT_ASSIGN_OR_RETURN(const Place place, Find(name));
   const bool writable = access == Access::kReadWrite;
-  // Without O_NONBLOCK a FIFO would wait here for its other end.
+  // Without O_NONBLOCK a FIFO would wait here for its other end, and a file for who has a lease.
   UniqueFd fd(
       ::openat(place.directory.get(), place.leaf.c_str(),
                (writable ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (!fd.valid()) return OpenFailed(errno, place.directory.get(), place.leaf, LabelOf(name));
+  ClearNonBlocking(fd.get());
   return AdoptFile(std::move(fd), writable, direct, LabelOf(name));
 }
 
@@ -111,7 +114,23 @@ absl::StatusOr<UniqueFd> Root::OpenPartialDirectory() const {
   UniqueFd fd(::openat(directory_.get(), kPartialDirectory,
                        O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!fd.valid()) return FileError(errno, what);
+  SHUNT_RETURN_IF_ERROR(CheckPartialDirectory(fd.get()));
   return fd;
+}
+
+// Who may write there could put another file in a draft's place. The root's own owner could anyway.
+absl::Status Root::CheckPartialDirectory(int fd) const {
+  const std::string what = absl::StrCat(path_, "/", kPartialDirectory);
+  struct ::stat info, root;
+  if (::fstat(fd, &info) != 0 || ::fstat(directory_.get(), &root) != 0) {
+    return FileError(errno, what);
+  }
+  const bool ours = info.st_uid == ::geteuid() || info.st_uid == root.st_uid;
+  if (ours && (info.st_mode & (S_IWGRP | S_IWOTH)) == 0) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrCat(what, " belongs to user ", info.st_uid,
+                   absl::StrFormat(" with mode %o", info.st_mode & 07777), ", expected user ",
+                   ::geteuid(), " and no writing by others"));
 }
 
 }  // namespace shunt::storage

@@ -33,13 +33,14 @@ class Root {
   };
   // Where a file of that name belongs, whether it exists or not.
   absl::StatusOr<Place> Find(std::string_view name) const;
-  // Makes it if it is not there.
+  // Makes it if it is not there. PERMISSION_DENIED if others may change what is in it.
   absl::StatusOr<UniqueFd> OpenPartialDirectory() const;
   std::string LabelOf(std::string_view name) const;
 
  private:
   Root(std::string name, std::string path, UniqueFd directory)
       : name_(std::move(name)), path_(std::move(path)), directory_(std::move(directory)) {}
+  absl::Status CheckPartialDirectory(int fd) const;
 
   std::string name_;
   std::string path_;

@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "runtime/core/check.h"
+#include "runtime/core/status.h"
 #include "runtime/storage/posix/engine.h"
 #include "runtime/storage/posix/pool.h"
 
@@ -13,29 +14,26 @@ namespace shunt::storage {
 namespace {
 
 int Run(const Io& io) {
-  for (;;) {
-    const auto offset = static_cast<off_t>(io.offset);
-    const ssize_t result = io.write ? ::pwrite(io.fd, io.memory, io.bytes, offset)
-                                    : ::pread(io.fd, io.memory, io.bytes, offset);
-    if (result >= 0) return static_cast<int>(result);
-    if (errno != EINTR) return -errno;
-  }
+  const auto offset = static_cast<off_t>(io.offset);
+  const ssize_t result = io.write ? ::pwrite(io.fd, io.memory, io.bytes, offset)
+                                  : ::pread(io.fd, io.memory, io.bytes, offset);
+  return result >= 0 ? static_cast<int>(result) : -errno;
 }
 
 class ThreadEngine : public Engine {
  public:
-  ThreadEngine(uint32_t threads, int wake_fd) : pool_(threads, wake_fd) {}
+  explicit ThreadEngine(std::unique_ptr<Pool> pool) : pool_(std::move(pool)) {}
 
   const char* name() const override { return "threads"; }
   void Post(const Io& io) override {
     auto slot = std::make_unique<Slot>(Slot{io, 0});
     Slot* const borrowed = slot.get();
     SHUNT_CHECK(slots_.emplace(io.id, std::move(slot)).second);
-    pool_.Post(io.id, [borrowed] { borrowed->result = Run(borrowed->io); });
+    pool_->Post(io.id, [borrowed] { borrowed->result = Run(borrowed->io); });
   }
   void Flush() override {}
   bool Reap(IoResult* result) override {
-    if (!pool_.Reap(&result->id)) return false;
+    if (!pool_->Reap(&result->id)) return false;
     const auto found = slots_.find(result->id);
     result->result = found->second->result;
     slots_.erase(found);
@@ -50,13 +48,14 @@ class ThreadEngine : public Engine {
     int result;
   };
   absl::flat_hash_map<uint64_t, std::unique_ptr<Slot>> slots_;
-  Pool pool_;  // ends first
+  std::unique_ptr<Pool> pool_;  // ends first
 };
 
 }  // namespace
 
-std::unique_ptr<Engine> MakeThreadEngine(uint32_t threads, int wake_fd) {
-  return std::make_unique<ThreadEngine>(threads, wake_fd);
+absl::StatusOr<std::unique_ptr<Engine>> MakeThreadEngine(uint32_t threads, int wake_fd) {
+  SHUNT_ASSIGN_OR_RETURN(std::unique_ptr<Pool> pool, Pool::Make(threads, wake_fd));
+  return std::make_unique<ThreadEngine>(std::move(pool));
 }
 
 }  // namespace shunt::storage

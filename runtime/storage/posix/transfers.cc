@@ -9,6 +9,12 @@
 #include "runtime/storage/posix/split.h"
 
 namespace shunt::storage {
+namespace {
+
+// A file system may say for ever that it is to be tried again.
+constexpr uint32_t kRefusalsMax = 16;
+
+}  // namespace
 
 Pump::Pump(Engine* engine, uint32_t queue_depth, uint32_t io_bytes_max)
     : engine_(engine), io_bytes_max_(io_bytes_max), slots_(queue_depth) {
@@ -99,6 +105,7 @@ void Pump::Post(uint32_t slot) {
                  .offset = at.offset,
                  .memory = at.memory,
                  .bytes = at.bytes,
+                 .slow = at.file->slow || at.refusals > 0,
                  .id = slot});
 }
 
@@ -114,7 +121,9 @@ void Pump::TakeIn(const IoResult& result) {
       at.file->blocks.direct = false;
       at.direct = false;
       if (transfer->status.ok()) return again_.push_back(slot);
-    } else if (err == EINTR || err == EAGAIN) {
+    } else if ((err == EINTR || err == EAGAIN) && ++at.refusals < kRefusalsMax) {
+      // A file that is not to be waited for (O_NONBLOCK), which its client may set at any time: a
+      // thread of the kernel's waits for it.
       if (transfer->status.ok()) return again_.push_back(slot);
     } else {
       status = FileError(
@@ -124,6 +133,7 @@ void Pump::TakeIn(const IoResult& result) {
     const auto bytes = static_cast<uint32_t>(result.result);
     SHUNT_CHECK(bytes <= at.bytes);
     transfer->bytes += bytes;
+    at.refusals = 0;
     at.offset += bytes;
     at.memory += bytes;
     at.bytes -= bytes;

@@ -70,6 +70,7 @@ class Pump {
     Transfer* transfer = nullptr;
     File* file = nullptr;
     bool direct = false;
+    uint32_t refusals = 0;  // EAGAIN and EINTR, one after the other
     uint64_t offset = 0;
     std::byte* memory = nullptr;
     uint32_t bytes = 0;

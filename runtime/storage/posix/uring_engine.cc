@@ -68,6 +68,7 @@ class UringEngine : public Engine {
     } else {
       ::io_uring_prep_read(sqe, io.fd, io.memory, io.bytes, io.offset);
     }
+    if (io.slow) ::io_uring_sqe_set_flags(sqe, IOSQE_ASYNC);
     ::io_uring_sqe_set_data64(sqe, io.id);
   }
 
@@ -89,10 +90,12 @@ class UringEngine : public Engine {
   }
 
   // In parts that the kernel takes. What it does not take, for want of locked memory or because
-  // a file lies behind it, goes unregistered.
+  // a file lies behind it, goes unregistered; so does a part of which some is registered already.
   void AddMemory(absl::Span<std::byte> memory) override {
     for (size_t at = 0; at < memory.size() && !free_slots_.empty(); at += kBufferBytesMax) {
       const absl::Span<std::byte> part = memory.subspan(at, kBufferBytesMax);
+      const auto above = buffers_.upper_bound(part.data());
+      if (above != buffers_.end() && above->second.begin < part.data() + part.size()) continue;
       const unsigned slot = free_slots_.back();
       if (!Register(slot, part)) return;
       free_slots_.pop_back();

@@ -26,12 +26,14 @@ absl::Status WithAttempts(const absl::Status& status, uint32_t attempts, const c
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Calls>> Calls::Make(const S3Options& options) {
+  SHUNT_ASSIGN_OR_RETURN(UrlParts endpoint, ParseEndpointUrl(options.endpoint.url));
   SHUNT_ASSIGN_OR_RETURN(Timers timers, Timers::Make());
   SHUNT_ASSIGN_OR_RETURN(std::unique_ptr<Http> http,
                          Http::Make({.connect_timeout = options.connect_timeout,
                                      .stall_timeout = options.stall_timeout,
                                      .connections_kept = options.connections_max}));
-  std::unique_ptr<Calls> calls(new Calls(options, std::move(http), std::move(timers)));
+  std::unique_ptr<Calls> calls(
+      new Calls(options, std::move(endpoint), std::move(http), std::move(timers)));
   SHUNT_RETURN_IF_ERROR(calls->identity_.Load());
   calls->epoll_.Reset(::epoll_create1(EPOLL_CLOEXEC));
   if (!calls->epoll_.valid()) return ErrnoStatus(errno, "epoll_create1");
@@ -105,14 +107,15 @@ bool Calls::RunOnce() {
 void Calls::Send(uint64_t id, State* state) {
   const Call& call = state->call;
   const Credentials& keys = identity_.current();
-  HttpRequest request{.method = call.method,
-                      .url = MakeUrl(options_.endpoint, call.bucket, call.key, call.query),
-                      .headers = call.headers,
-                      .ca_file = options_.endpoint.ca_file,
-                      .text = call.text,
-                      .data = call.data,
-                      .into = call.into,
-                      .fresh_connection = call.fresh_connection};
+  HttpRequest request{
+      .method = call.method,
+      .url = MakeUrl(endpoint_, options_.endpoint.path_style, call.bucket, call.key, call.query),
+      .headers = call.headers,
+      .ca_file = options_.endpoint.ca_file,
+      .text = call.text,
+      .data = call.data,
+      .into = call.into,
+      .fresh_connection = call.fresh_connection};
   if (!keys.anonymous()) {
     request.signing = {.region = options_.endpoint.region,
                        .service = "s3",
@@ -141,12 +144,15 @@ void Calls::TakeIn(HttpResult answer) {
   CallResult result{.status = {}, .code = {}, .attempts = state->attempts, .http = {}};
   bool retry = false;
   if (!answer.status.ok()) {
-    state->lost = true;
+    state->lost |= answer.sent;
     result.status =
         absl::Status(answer.status.code(), absl::StrCat(call.what, ": ", answer.status.message()));
     retry = absl::IsUnavailable(answer.status);
   } else if (answer.http_status < 200 || answer.http_status > 299) {
-    S3Failure failure = Explain(call.what, answer.http_status, answer.text);
+    // A server or a gateway that failed on the way; 501 and 503 refuse before it.
+    const int http = answer.http_status;
+    state->lost |= http >= 500 && http != 501 && http != 503;
+    S3Failure failure = Explain(call.what, http, answer.text);
     result.status = failure.status;
     result.code = failure.code;
     retry = failure.retry;

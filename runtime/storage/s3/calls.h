@@ -26,7 +26,7 @@ struct CallResult {
   absl::Status status = {};
   std::string code = {};  // S3's word for the error, if it gave one
   uint32_t attempts = 1;
-  bool lost = false;  // the answer to one of the attempts: it may have had its effect
+  bool lost = false;  // one of the attempts may have had its effect, and its answer does not say
   HttpResult http = {};
 };
 
@@ -64,8 +64,9 @@ class Calls {
     bool lost = false;
   };
 
-  Calls(const S3Options& options, std::unique_ptr<Http> http, Timers timers)
+  Calls(const S3Options& options, UrlParts endpoint, std::unique_ptr<Http> http, Timers timers)
       : options_(options),
+        endpoint_(std::move(endpoint)),
         http_(std::move(http)),
         timers_(std::move(timers)),
         identity_(options.credentials),
@@ -80,6 +81,7 @@ class Calls {
   std::chrono::nanoseconds Delay(uint32_t failures);
 
   const S3Options options_;
+  const UrlParts endpoint_;
   std::unique_ptr<Http> http_;
   Timers timers_;
   Identity identity_;

@@ -11,6 +11,8 @@
 namespace shunt::storage {
 namespace {
 
+constexpr uint32_t kRemovalsMax = 4;  // of one upload
+
 // What S3 calls the object that the draft becomes: by its MD5 sum, or by that of its parts' sums.
 // Empty if the parts' ETags are none.
 std::string EtagOf(const S3Object& draft) {
@@ -77,7 +79,7 @@ void S3Store::CommitWhole(Operation* operation, const std::shared_ptr<S3Object>&
                     absl::StrCat(draft->label, " exists, expected no object by that name"));
               }
               if (!operation->status.ok() && result.lost) {
-                return CheckWhetherCommitted(operation, draft);
+                return CheckWhetherCommitted(operation, draft, /*lost=*/true);
               }
               RemoveUpload(operation, draft);
             });
@@ -117,7 +119,9 @@ void S3Store::CommitParts(Operation* operation, const std::shared_ptr<S3Object>&
           // A success may turn into an error after its head was sent; then the body says so.
           const auto texts = ParseXml(result.http.text);
           if (!texts.ok() || FindText(*texts, "CompleteMultipartUploadResult/Key") == nullptr) {
-            return CheckWhetherCommitted(operation, draft);
+            operation->status = absl::UnknownError(absl::StrCat(
+                draft->label, ": the server's answer does not say that the upload is complete"));
+            return CheckWhetherCommitted(operation, draft, /*lost=*/true);
           }
           operation->bytes = draft->bytes;
           draft->upload.clear();
@@ -128,35 +132,37 @@ void S3Store::CommitParts(Operation* operation, const std::shared_ptr<S3Object>&
               absl::StrCat(draft->label, " exists, expected no object by that name"));
         }
         if (result.lost || result.code == "NoSuchUpload") {
-          return CheckWhetherCommitted(operation, draft);
+          return CheckWhetherCommitted(operation, draft, result.lost);
         }
         RemoveUpload(operation, draft);
       });
 }
 
-// An attempt whose answer was lost may have succeeded: then the object is there.
-void S3Store::CheckWhetherCommitted(Operation* operation, const std::shared_ptr<S3Object>& draft) {
-  if (operation->status.ok()) {
-    operation->status = absl::UnknownError(absl::StrCat(
-        draft->label, ": the server's answer does not say that the upload is complete"));
-  }
-  StartCall(
-      operation, *draft, {.method = "HEAD"},
-      [this, draft](Operation* operation, const CallResult& result) {
-        const std::string expected = EtagOf(*draft);
-        const bool there = result.status.ok() && !expected.empty() && result.http.etag == expected;
-        if (there) {
-          operation->status = absl::OkStatus();
-          operation->bytes = draft->bytes;
-          draft->upload.clear();
-          return EndOperation(operation);
-        }
-        if (!result.status.ok() && result.http.http_status != 404) {
-          operation->status = absl::UnknownError(absl::StrCat(
-              operation->status.message(), "; the server may have it: ", result.status.message()));
-        }
-        RemoveUpload(operation, draft);
-      });
+// An attempt whose answer was lost may have succeeded: then the object is there. If it is not, the
+// server may be at it yet; if there is one by another ETag, not every server's ETag is a checksum.
+void S3Store::CheckWhetherCommitted(Operation* operation, const std::shared_ptr<S3Object>& draft,
+                                    bool lost) {
+  StartCall(operation, *draft, {.method = "HEAD"},
+            [this, draft, lost](Operation* operation, const CallResult& result) {
+              const std::string expected = EtagOf(*draft);
+              const bool found = result.status.ok(), none = result.http.http_status == 404;
+              const bool as_long = result.http.content_length == static_cast<int64_t>(draft->bytes);
+              if (found && as_long && !expected.empty() && result.http.etag == expected) {
+                operation->status = absl::OkStatus();
+                operation->bytes = draft->bytes;
+                draft->upload.clear();
+                return EndOperation(operation);
+              }
+              const bool not_ours = found && !as_long && absl::IsAlreadyExists(operation->status);
+              if (!not_ours && (lost || !none)) {
+                operation->status = absl::UnknownError(
+                    absl::StrCat(operation->status.message(), "; the server may have it: ",
+                                 found  ? "there is an object that does not tell"
+                                 : none ? "not yet"
+                                        : result.status.message()));
+              }
+              RemoveUpload(operation, draft);
+            });
 }
 
 void S3Store::PostAbort(ObjectId id, uint64_t token) {
@@ -191,12 +197,32 @@ void S3Store::RemoveUpload(Operation* operation, const std::shared_ptr<S3Object>
   if (draft->upload.empty()) return EndOperation(operation);
   const std::string upload = std::exchange(draft->upload, {});
   operation->removing = true;
-  operation->deadline_ns = DeadlineAfterNs(options_.end_timeout);
+  operation->deadline_ns = DeadlineAfterNs(options_.abort_timeout);
   timers_.Set(operation->id, operation->deadline_ns);
+  RemoveParts(operation, draft, upload, 1);
+}
+
+// A part that was on its way may come after the removal and stay (S3 API reference,
+// "AbortMultipartUpload"): so it is looked for, and removed again.
+void S3Store::RemoveParts(Operation* operation, const std::shared_ptr<S3Object>& draft,
+                          const std::string& upload, uint32_t round) {
+  const auto listed = [this, draft, upload, round](Operation* operation, const CallResult& result) {
+    // 404, as it should be; or it is not ours to see.
+    if (!result.status.ok()) return EndOperation(operation);
+    if (round < kRemovalsMax) return RemoveParts(operation, draft, upload, round + 1);
+    if (operation->kind == Kind::kAbort) {
+      operation->status = absl::UnavailableError(absl::StrCat(
+          draft->label, ": the server has the upload after ", round, " removals, expected none"));
+    }
+    EndOperation(operation);
+  };
   StartCall(operation, *draft, {.method = "DELETE", .query = {{"uploadId", upload}}},
-            [this](Operation* operation, CallResult result) {
-              const bool gone = result.status.ok() || result.http.http_status == 404;
-              if (!gone && operation->kind == Kind::kAbort) {
+            [this, draft, upload, listed](Operation* operation, CallResult result) {
+              if (result.status.ok()) {
+                return StartCall(operation, *draft,
+                                 {.query = {{"max-parts", "1"}, {"uploadId", upload}}}, listed);
+              }
+              if (result.http.http_status != 404 && operation->kind == Kind::kAbort) {
                 operation->status = std::move(result.status);
               }
               EndOperation(operation);

@@ -17,6 +17,7 @@
 #include "runtime/core/clock.h"
 #include "runtime/core/fd.h"
 #include "runtime/core/status.h"
+#include "runtime/core/utf8.h"
 #include "runtime/storage/s3/http.h"
 #include "runtime/storage/timers.h"
 
@@ -261,9 +262,9 @@ void CurlHttp::Start(uint64_t id, HttpRequest request) {
   set(CURLOPT_TCP_NODELAY, 1L);
   set(CURLOPT_FRESH_CONNECT, asked.fresh_connection ? 1L : 0L);
   set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));  // one stream a connection
-  // Bodies of a megabyte and more wait so long for the server's leave. (Asking for no wait at all
+  // Bodies of a megabyte and more ask for the server's leave, and don't wait for it. (Not to ask
   // takes an empty header, which libcurl 7.88 signs and does not send.)
-  set(CURLOPT_EXPECT_100_TIMEOUT_MS, 200L);
+  set(CURLOPT_EXPECT_100_TIMEOUT_MS, 0L);
   set(CURLOPT_BUFFERSIZE, 512L << 10);
   set(CURLOPT_UPLOAD_BUFFERSIZE, 512L << 10);
   set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(options_.connect_timeout.count()));
@@ -331,8 +332,12 @@ void CurlHttp::Finish(CURL* easy, CURLcode code) {
   ::curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
   HttpResult result = std::move(exchange->result);
   result.http_status = static_cast<int>(status);
-  const char* const words =
-      exchange->words[0] != '\0' ? exchange->words : ::curl_easy_strerror(code);
+  long sent_bytes = 0;
+  ::curl_easy_getinfo(easy, CURLINFO_REQUEST_SIZE, &sent_bytes);
+  result.sent = sent_bytes > 0;
+  // Some hold what the server said: names of its certificate, and the like.
+  const std::string words =
+      Printable(exchange->words[0] != '\0' ? exchange->words : ::curl_easy_strerror(code));
   if (exchange->too_long) {
     result.status = absl::DataLossError("the answer is longer than was asked for");
   } else if (code == CURLE_OK) {

@@ -41,6 +41,7 @@ struct HttpResult {
   // UNAVAILABLE, or INVALID_ARGUMENT or UNAUTHENTICATED for what another try won't change.
   absl::Status status = {};
   int http_status = 0;
+  bool sent = false;      // some of the request
   uint64_t bytes = 0;     // of `into`
   std::string text = {};  // at most text_bytes_max
   std::string etag = {}, content_range = {};

@@ -137,6 +137,13 @@ absl::Status Identity::TakeStsAnswer(const HttpResult& result, bool* retry) {
   }
   *retry = false;
   SHUNT_ASSIGN_OR_RETURN(Credentials credentials, ParseAssumedRole(result.text));
+  // Or a clock is wrong. Asking again at once would not end.
+  if (credentials.expires <= absl::Now()) {
+    *retry = true;
+    return absl::UnavailableError(
+        absl::StrCat(what, " ended at ", absl::FormatTime(credentials.expires, absl::UTCTimeZone()),
+                     ", expected keys that can be used yet"));
+  }
   Take(std::move(credentials));
   return absl::OkStatus();
 }

@@ -55,8 +55,9 @@ struct S3Options {
   std::chrono::milliseconds backoff_first{50};
   std::chrono::milliseconds backoff_max{5'000};
   std::chrono::milliseconds connect_timeout{5'000};
-  std::chrono::seconds stall_timeout{30};  // less than a byte a second for so long
-  std::chrono::seconds end_timeout{5};     // for aborting drafts when the store is destroyed
+  std::chrono::seconds stall_timeout{30};           // less than a byte a second for so long
+  std::chrono::milliseconds abort_timeout{30'000};  // for the removal of a draft
+  std::chrono::milliseconds end_timeout{5'000};     // for all removals when the store is destroyed
 };
 
 }  // namespace shunt::storage

@@ -9,12 +9,6 @@
 #include "runtime/storage/s3/s3_store.h"
 
 namespace shunt::storage {
-namespace {
-
-constexpr size_t kKeyBytesMax = 1024;
-
-}  // namespace
-
 void S3Store::PostOpen(OpenRequest request, uint64_t token) {
   if (request.descriptor.valid()) {
     return Fail(token, absl::UnimplementedError(
@@ -134,29 +128,37 @@ void S3Store::StartRange(Operation* operation, const S3Object& object, uint64_t 
             .into = std::move(into)};
   // The same object as when it was opened, and not another by its name.
   if (!object.etag.empty()) call.headers.push_back(absl::StrCat("If-Match: ", object.etag));
-  StartCall(
-      operation, object, std::move(call),
-      [this, offset, bytes, last, label = object.label](Operation* operation, CallResult result) {
-        absl::Status status = std::move(result.status);
-        const auto range = ParseContentRange(result.http.content_range);
-        if (result.http.http_status == 412) {
-          status = absl::AbortedError(
-              absl::StrCat(label, " was replaced since it was opened, expected the same object"));
-        } else if (status.ok() &&
-                   (!range.has_value() || range->first != offset || range->last != last)) {
-          status = absl::DataLossError(
-              absl::StrCat(label, ": the server sent the range '",
-                           absl::CHexEscape(result.http.content_range.substr(0, 80)),
-                           "', expected bytes ", offset, "-", last));
-        }
-        if (status.ok()) {
-          operation->bytes += bytes;
-          if (operation->calls.empty()) EndOperation(operation);
-          return;
-        }
-        operation->status = std::move(status);
-        EndOperation(operation);
-      });
+  StartCall(operation, object, std::move(call),
+            [this, offset, bytes, last, label = object.label, size = object.bytes,
+             etag = object.etag](Operation* operation, CallResult result) {
+              absl::Status status = std::move(result.status);
+              const auto range = ParseContentRange(result.http.content_range);
+              if (result.http.http_status == 412) {
+                status = absl::AbortedError(absl::StrCat(
+                    label, " was replaced since it was opened, expected the same object"));
+              } else if (status.ok() &&
+                         (!range.has_value() || range->first != offset || range->last != last)) {
+                status = absl::DataLossError(
+                    absl::StrCat(label, ": the server sent the range '",
+                                 absl::CHexEscape(result.http.content_range.substr(0, 80)),
+                                 "', expected bytes ", offset, "-", last));
+              } else if (status.ok() &&
+                         (range->size != size || (!etag.empty() && !result.http.etag.empty() &&
+                                                  result.http.etag != etag))) {
+                // Not every server heeds If-Match.
+                status = absl::AbortedError(absl::StrCat(
+                    label, ": the server sent some of an object of ", range->size,
+                    " bytes and ETag ", absl::CHexEscape(result.http.etag), ", expected that of ",
+                    size, " bytes and ETag ", absl::CHexEscape(etag), " that was opened"));
+              }
+              if (status.ok()) {
+                operation->bytes += bytes;
+                if (operation->calls.empty()) EndOperation(operation);
+                return;
+              }
+              operation->status = std::move(status);
+              EndOperation(operation);
+            });
 }
 
 }  // namespace shunt::storage

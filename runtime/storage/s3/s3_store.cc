@@ -13,7 +13,6 @@
 namespace shunt::storage {
 
 absl::StatusOr<std::unique_ptr<S3Store>> S3Store::Make(S3Options options) {
-  SHUNT_RETURN_IF_ERROR(ParseEndpointUrl(options.endpoint.url).status());
   // What S3 accepts as parts (Amazon S3 User Guide, "Multipart upload limits").
   constexpr uint64_t kPartMin = 5 << 20, kPartMax = uint64_t{5} << 30;
   if (options.connections_max == 0 || options.attempts_max == 0 || options.range_bytes == 0 ||
@@ -143,8 +142,13 @@ void S3Store::Stop(uint64_t id, absl::StatusCode code) {
                           : ": its deadline passed before it ended";
   if (operation->removing) {
     // It ends soon; but a server that does not answer is not waited for.
-    if (code == absl::StatusCode::kDeadlineExceeded) EndOperation(operation);
-    return;
+    if (code != absl::StatusCode::kDeadlineExceeded) return;
+    if (operation->kind == Kind::kAbort) {
+      operation->status = {code, absl::StrCat(operation->what,
+                                              ": the server did not answer in time and may keep "
+                                              "parts of it")};
+    }
+    return EndOperation(operation);
   }
   switch (operation->kind) {
     case Kind::kBegin:

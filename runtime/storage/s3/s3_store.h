@@ -119,9 +119,12 @@ class S3Store : public Store {
   void CommitWhole(Operation* operation, const std::shared_ptr<S3Object>& draft);
   void CommitParts(Operation* operation, const std::shared_ptr<S3Object>& draft);
   void CheckAbsent(Operation* operation, const std::shared_ptr<S3Object>& draft);
-  void CheckWhetherCommitted(Operation* operation, const std::shared_ptr<S3Object>& draft);
+  void CheckWhetherCommitted(Operation* operation, const std::shared_ptr<S3Object>& draft,
+                             bool lost);
   // Ends the operation with the status that it has when nothing is left of the upload.
   void RemoveUpload(Operation* operation, const std::shared_ptr<S3Object>& draft);
+  void RemoveParts(Operation* operation, const std::shared_ptr<S3Object>& draft,
+                   const std::string& upload, uint32_t round);
   void RemoveUnheard(const std::shared_ptr<S3Object>& draft);
   void StopWrites(const S3Object& draft);
 

@@ -6,7 +6,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "runtime/core/check.h"
 
 namespace shunt::storage {
 namespace {
@@ -94,16 +93,14 @@ absl::Status CheckBucket(std::string_view bucket) {
                    "', expected 3 to 63 lower-case letters, digits, dots and dashes"));
 }
 
-std::string MakeUrl(const S3Endpoint& endpoint, std::string_view bucket, std::string_view key,
-                    const Query& query) {
-  const auto parts = ParseEndpointUrl(endpoint.url);
-  SHUNT_CHECK(parts.ok());
-  std::string url = absl::StrCat(parts->scheme, "://");
-  if (endpoint.path_style) {
-    absl::StrAppend(&url, parts->authority, "/", View(bucket));
+std::string MakeUrl(const UrlParts& endpoint, bool path_style, std::string_view bucket,
+                    std::string_view key, const Query& query) {
+  std::string url = absl::StrCat(endpoint.scheme, "://");
+  if (path_style) {
+    absl::StrAppend(&url, endpoint.authority, "/", View(bucket));
     if (!key.empty()) url += '/';
   } else {
-    absl::StrAppend(&url, View(bucket), ".", parts->authority, "/");
+    absl::StrAppend(&url, View(bucket), ".", endpoint.authority, "/");
   }
   url += EncodeUri(key, /*slashes=*/true);
   char separator = '?';

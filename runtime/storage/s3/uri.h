@@ -23,14 +23,16 @@ struct UrlParts {
 // scheme://host[:port], where the scheme is "http" or "https". INVALID_ARGUMENT for anything else.
 absl::StatusOr<UrlParts> ParseEndpointUrl(std::string_view url);
 
+inline constexpr size_t kKeyBytesMax = 1024;  // of an object
+
 // 3 to 63 lower-case letters, digits, dots and dashes, as AWS and Ceph name them: safe in a host
 // name.
 absl::Status CheckBucket(std::string_view bucket);
 
 // Pairs in the order that they are signed in: sorted by name.
 using Query = std::vector<std::pair<std::string, std::string>>;
-// Of a bucket (empty key) or an object. The endpoint's URL has been checked.
-std::string MakeUrl(const S3Endpoint& endpoint, std::string_view bucket, std::string_view key,
-                    const Query& query);
+// Of a bucket (empty key) or an object.
+std::string MakeUrl(const UrlParts& endpoint, bool path_style, std::string_view bucket,
+                    std::string_view key, const Query& query);
 
 }  // namespace shunt::storage

@@ -14,7 +14,6 @@ namespace shunt::storage {
 namespace {
 
 constexpr size_t kUploadIdBytesMax = 1024;
-constexpr size_t kKeyBytesMax = 1024;
 constexpr uint64_t kPartsMax = 10'000;                   // of one upload
 constexpr uint64_t kObjectBytesMax = uint64_t{5} << 40;  // 5 TiB
 constexpr uint64_t kMiB = 1 << 20;

@@ -211,7 +211,6 @@ static int check_piece(struct store* store, struct operation* op, const shunt_st
            "%s: some of %" PRIu64 " bytes at offset %" PRIu64
            " were written before, expected each byte once",
            handle->name, piece->bytes, piece->offset);
-      handle->broken = 1;
       return 0;
     }
     memset(handle->written + piece->offset, 1, piece->bytes);
@@ -220,9 +219,20 @@ static int check_piece(struct store* store, struct operation* op, const shunt_st
   return 1;
 }
 
+/* After a write that failed: bytes may be noted that never came. */
+static void break_drafts(struct store* store, struct operation* op) {
+  for (uint64_t i = 0; op->kind == WRITE && i < op->count; ++i) {
+    struct handle* handle = *find(store, op->pieces[i].object);
+    if (handle != NULL) handle->broken = 1;
+  }
+}
+
 static void run_transfer(struct store* store, struct operation* op, shunt_store_completion* out) {
   for (uint64_t i = 0; i < op->count; ++i) {
-    if (!check_piece(store, op, &op->pieces[i], out)) return;
+    if (!check_piece(store, op, &op->pieces[i], out)) {
+      break_drafts(store, op);
+      return;
+    }
   }
   for (uint64_t i = 0; i < op->count; ++i) {
     const shunt_store_piece* piece = &op->pieces[i];
@@ -405,10 +415,7 @@ static size_t poll_store(void* opaque, shunt_store_completion* out, size_t count
     if (op->cancelled || late) {
       fail(one, op->cancelled ? SHUNT_STORE_CANCELLED : SHUNT_STORE_DEADLINE_EXCEEDED,
            op->cancelled ? "cancelled" : "its deadline passed before it began");
-      for (uint64_t i = 0; op->kind == WRITE && i < op->count; ++i) {
-        struct handle* handle = *find(store, op->pieces[i].object);
-        if (handle != NULL) handle->broken = 1;
-      }
+      break_drafts(store, op);
       if (op->kind == COMMIT && *find(store, op->id) != NULL) remove_handle(store, op->id);
     } else {
       run(store, op, one);
