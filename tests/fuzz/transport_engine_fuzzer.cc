@@ -23,7 +23,7 @@ struct Setting {
 constexpr Setting kSettings[] = {
     {1, {.eager_bytes = 64, .eager_slots = 2, .headers_waiting_max = 4, .note_bytes_max = 32}},
     // Messages that take several slots.
-    {72, {.eager_bytes = 17'000, .eager_slots = 4, .headers_waiting_max = 4, .note_bytes_max = 80}},
+    {40, {.eager_bytes = 10'000, .eager_slots = 4, .headers_waiting_max = 4, .note_bytes_max = 80}},
 };
 
 Tag SmallTag(uint8_t bits) {
@@ -191,7 +191,10 @@ void Run(const Setting& setting, const uint8_t* data, size_t size) {
         poll();
         break;
     }
-    for (size_t i = 0; i < kBuffers; ++i) SHUNT_CHECK(posted[i] || buffers[i] == untouched);
+    for (size_t i = 0; i < kBuffers; ++i) {
+      if (posted[i]) continue;
+      SHUNT_CHECK(std::memcmp(buffers[i].data(), untouched.data(), untouched.size()) == 0);
+    }
   }
 }
 
