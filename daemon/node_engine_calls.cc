@@ -175,6 +175,7 @@ void NodeEngine::StartCall(Call call) {
   }
   r.began_ns = NowNs();
   r.net = setup.shape.net;
+  r.slices = setup.shape.slices;
   r.model = policies.policy().model;
   r.data = std::make_unique<exchange::Exchange>(std::move(setup), transport_.get(), &pool_,
                                                 number << 32);

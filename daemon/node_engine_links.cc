@@ -66,8 +66,8 @@ void NodeEngine::AddEstimate(const Running& running) {
   SpanState& span = *running.span;
   const uint64_t bytes = exchange::BytesOf(running.call.spec, span.span.map.world());
   const int64_t now = NowNs();
-  estimate_.AddOperation(running.call.spec.kind, CostOf(running.net, bytes), running.model,
-                         1e-9 * static_cast<double>(now - running.began_ns));
+  estimate_.AddOperation(running.call.spec.kind, CostOf(running.net, bytes), running.slices,
+                         running.model, 1e-9 * static_cast<double>(now - running.began_ns));
   const exchange::LinkNumbers numbers = estimate_.numbers();
   {
     std::lock_guard lock(mutex_);

@@ -108,6 +108,7 @@ struct NodeEngine::Running {
   bool doomed = false;
   int64_t began_ns = 0;
   NetSpec net;
+  uint32_t slices = 1;
   LinkModel model;
 };
 

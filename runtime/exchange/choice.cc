@@ -46,10 +46,11 @@ uint64_t SliceBytes(Algorithm algorithm, uint64_t block_bytes, const LinkModel& 
                                           static_cast<double>(kSliceBytes)));
 }
 
-uint32_t SlicesOf(const Shape& shape, const LinkModel& model) {
-  const uint64_t block =
-      BytesOf(shape.call, shape.map->world()) / std::max<uint64_t>(1, BlockCount(shape.net));
-  const uint64_t bytes = SliceBytes(shape.net.algorithm, block, model);
+// The one rule by which an operation is cut: what is predicted is what runs.
+uint32_t SlicesOf(const CollectiveSpec& call, const NodeMap& map, const NetSpec& net,
+                  const LinkModel& model) {
+  const uint64_t block = BytesOf(call, map.world()) / std::max<uint64_t>(1, BlockCount(net));
+  const uint64_t bytes = SliceBytes(net.algorithm, block, model);
   return static_cast<uint32_t>(std::clamp<uint64_t>(block / bytes, 1, kSlicesMax));
 }
 
@@ -60,9 +61,7 @@ LinkModel ReferenceModel() {
           .message_overhead_s = 5e-6,
           .bytes_per_s = 1.2e9,
           .reduce_bytes_per_s = 8e9,
-          .incast_factor = 1.5,
-          .slices_max = kSlicesMax,
-          .slice_bytes_min = kSliceBytesMin};
+          .incast_factor = 1.5};
 }
 
 LinkModel ModelOf(const LinkNumbers& numbers) {
@@ -100,10 +99,8 @@ std::vector<Candidate> Candidates(const CollectiveSpec& call, const NodeMap& map
       // Hosts go round the aggregators: no receiver has more than one sender for long.
       model.incast_factor = 1;
     }
-    const NetCost cost = CostOf(net, bytes);
-    model.slice_bytes_min =
-        SliceBytes(net.algorithm, static_cast<uint64_t>(cost.block_bytes), model);
-    candidates.push_back({net, PredictSeconds(cost, model)});
+    const uint32_t slices = SlicesOf(call, map, net, policy.model);
+    candidates.push_back({net, slices, PredictSeconds(CostOf(net, bytes), model, slices)});
   }
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
@@ -133,7 +130,7 @@ Shape ChooseShape(const CollectiveSpec& call, const NodeMap& map, const Policy& 
   if (!policy.algorithm.has_value() || !Become(*policy.algorithm, policy, &shape.net)) {
     shape.net = Candidates(call, map, policy).front().net;
   }
-  shape.slices = SlicesOf(shape, policy.model);
+  shape.slices = SlicesOf(call, map, shape.net, policy.model);
   return shape;
 }
 

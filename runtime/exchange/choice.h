@@ -33,6 +33,7 @@ uint64_t BytesOf(const CollectiveSpec& call, int world);
 
 struct Candidate {
   NetSpec net;
+  uint32_t slices = 1;
   double seconds = 0;  // predicted
 };
 // Every plan that the kind has on these nodes, the fastest first; not for all_to_all_v, whose nodes

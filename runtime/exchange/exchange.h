@@ -111,9 +111,14 @@ class Exchange {
   };
 
   void BeginSlice(Slice& slice, uint32_t index);
+  // Does what can be done now; true if that was all.
+  bool Ends(Slice& slice);
+  // The next slice in place of one that has ended; false if there is none.
+  bool Renew(Slice& slice);
   void Advance(Slice& slice);
   void AdvanceAll();
-  void EndSlice(Slice& slice);
+  // Slices wait for one another to send: whatever ends, all of them have a look.
+  bool TakesTurns() const { return setup_.sends_max != ~0u; }
   static void End(Slice& slice, Step& step, const NetStep& of);
   // One look over the open steps; true if some step ended meanwhile.
   bool Look(Slice& slice);
@@ -129,7 +134,6 @@ class Exchange {
 
   // Combines this node's inputs to the block in scratch memory.
   void Materialise(Slice& slice, uint32_t block, Value& value);
-  bool NeededHere(const Extent& extent) const;
   // True if the step gives this node the block's last value, the outputs'.
   bool Final(uint32_t step, uint32_t block) const {
     return !program_.combines && program_.last_recv.at(block) == step;
@@ -163,7 +167,8 @@ class Exchange {
 
   const Program& program_;
   const std::vector<NetStep>& plan_;
-  std::vector<Slice> slices_;  // the window
+  std::vector<Slice> slices_;   // the window
+  std::vector<uint8_t> turns_;  // places in it, the earliest slice's first, where they take turns
   uint32_t next_slice_ = 0;
   uint32_t slices_ended_ = 0;
   uint32_t in_flight_ = 0;

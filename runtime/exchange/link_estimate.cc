@@ -14,10 +14,10 @@ constexpr double kStepMax = 2;
 
 void LinkEstimate::AddProbe(const LinkNumbers& numbers) { numbers_ = Worst(numbers_, numbers); }
 
-void LinkEstimate::AddOperation(OpKind kind, const NetCost& cost, const LinkModel& model,
-                                double seconds) {
+void LinkEstimate::AddOperation(OpKind kind, const NetCost& cost, uint32_t slices,
+                                const LinkModel& model, double seconds) {
   if (HasRoot(kind) || kind == OpKind::kAllToAllV) return;
-  const double expected = PredictSeconds(cost, model);
+  const double expected = PredictSeconds(cost, model, slices);
   if (expected <= 0 || seconds <= 0) return;
   const double bytes_s = cost.link_bytes / model.bytes_per_s;
   const double rounds_s = cost.latencies * (model.latency_s + model.message_overhead_s);

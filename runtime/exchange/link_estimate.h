@@ -17,11 +17,12 @@ class LinkEstimate {
 
   // A connection was measured.
   void AddProbe(const LinkNumbers& numbers);
-  // An operation took so long from this node's first step to its last. Its time has the lateness of
-  // other nodes in it, so that only the fastest of some that are alike tells anything. Kinds that a
-  // node may end before the others (those with a root), and all_to_all_v, whose cost no node knows,
-  // tell nothing.
-  void AddOperation(OpKind kind, const NetCost& cost, const LinkModel& model, double seconds);
+  // An operation, in its shape's slices, took so long from this node's first step to its last. Its
+  // time has the lateness of other nodes in it, so that only the fastest of some that are alike
+  // tells anything. Kinds that a node may end before the others (those with a root), and
+  // all_to_all_v, whose cost no node knows, tell nothing.
+  void AddOperation(OpKind kind, const NetCost& cost, uint32_t slices, const LinkModel& model,
+                    double seconds);
 
   const LinkNumbers& numbers() const { return numbers_; }
 

@@ -54,7 +54,9 @@ constexpr Wide kStepsMax = 4;
 
 Wide FloorDiv(Wide a, Wide b) { return a / b - (a % b < 0 ? 1 : 0); }
 
-bool Apart(const Nest& a, const Nest& b) {
+bool Apart(const Nest& a, const Nest& b, uint32_t* steps) {
+  if (*steps == 0) return false;
+  --*steps;
   if (a.base + a.span() <= b.base || b.base + b.span() <= a.base) return true;
   if (a.dims == 0 && b.dims == 0) return false;
   if (a.dims > 0 && b.dims > 0 && a.stride[0] == b.stride[0]) {
@@ -63,7 +65,7 @@ bool Apart(const Nest& a, const Nest& b) {
     const Nest inner_a = a.Inner(0);
     const Wide turns = FloorDiv(a.base - b.base, period);
     for (Wide turn = turns; turn <= turns + 1; ++turn) {  // the others lie a period away or more
-      if (!Apart(inner_a, b.Inner(turn * period))) return false;
+      if (!Apart(inner_a, b.Inner(turn * period), steps)) return false;
     }
     return true;
   }
@@ -77,14 +79,16 @@ bool Apart(const Nest& a, const Nest& b) {
       std::min<Wide>(outer.count[0] - 1, FloorDiv(other.base + other.span() - outer.base, period));
   if (last - first >= kStepsMax) return false;
   for (Wide i = first; i <= last; ++i) {
-    if (!Apart(outer.Inner(i * period), other)) return false;
+    if (!Apart(outer.Inner(i * period), other, steps)) return false;
   }
   return true;
 }
 
 }  // namespace
 
-bool SurelyDisjoint(const StridedSet& a, const StridedSet& b) { return Apart(Nest(a), Nest(b)); }
+bool SurelyDisjoint(const StridedSet& a, const StridedSet& b, uint32_t* steps) {
+  return Apart(Nest(a), Nest(b), steps);
+}
 
 bool Intersect(const Progression& a, const Progression& b) {
   if (a.count == 0 || b.count == 0) return false;
@@ -99,7 +103,10 @@ bool Intersect(const Progression& a, const Progression& b) {
   const uint64_t common = std::gcd(step_a, step_b);
   const Wide difference = static_cast<Wide>(b.first) - a.first;
   if (difference % common != 0) return false;
-  // x = a.first + step_a * k, with k = difference / common * (step_a / common)^-1 mod m.
+  // x = a.first + step_a * k, with k = difference / common * (step_a / common)^-1 mod m. Pieces'
+  // numbers are below kPiecesMax, and so are steps between two of them, m, inverse and k: products
+  // of two don't fit into 64 bits, and are far from overflowing 128. (They fit for any numbers
+  // below 2^63.)
   const Wide m = step_b / common;
   Wide inverse = 0;
   {

@@ -9,9 +9,13 @@ namespace shunt::p2p {
 
 // True only if no byte is in both. False may also mean that the shapes are too different to tell;
 // sets of equal strides, as tensors interleaved in one allocation are, are told exactly but for
-// periods that only one of them has. Time: O(1), at most a few hundred steps. The region is not
-// looked at.
-bool SurelyDisjoint(const StridedSet& a, const StridedSet& b);
+// periods that only one of them has. The region is not looked at.
+//
+// Each step takes one from `steps`, and there is no answer but false once it is 0: sets come from
+// others, and a pair of theirs may cost thousands of steps where one of a cache costs three or
+// seven. Who compares many pairs has one number for all of them. A step is some tens of
+// nanoseconds.
+bool SurelyDisjoint(const StridedSet& a, const StridedSet& b, uint32_t* steps);
 
 // first, first + step, ...: `count` numbers. step >= 1 where count > 1.
 struct Progression {

@@ -9,11 +9,12 @@
 namespace shunt::p2p {
 namespace {
 
-// Pairs of sets whose ranges overlap, as those of 512 layers that are interleaved in one region do.
-// Beyond it nothing is shown: a section comes from others, and must not cost what they like.
-constexpr int kPairsMax = 1 << 17;
+// Of all comparisons of a list's sets together: 512 layers that are interleaved in one region are
+// 130,000 pairs of up to seven steps. Beyond it nothing is shown: a section comes from others, and
+// must not cost more than tens of milliseconds.
+constexpr uint32_t kStepsMax = 1 << 20;
 // The same for two lists, which are compared with each transfer.
-constexpr int kPairsOfListsMax = 1 << 12;
+constexpr uint32_t kStepsOfListsMax = 1 << 15;
 
 }  // namespace
 
@@ -55,14 +56,13 @@ size_t PreparedList::FindSet(uint64_t piece) const {
 }
 
 bool PreparedList::ShowDisjoint() const {
-  int pairs = 0;
+  uint32_t steps = kStepsMax;
   for (size_t i = 0; i < boxes_.size(); ++i) {
     for (size_t k = i + 1; k < boxes_.size(); ++k) {
       const Box& a = boxes_[i];
       const Box& b = boxes_[k];
       if (b.region != a.region || b.begin >= a.end) break;
-      if (++pairs > kPairsMax) return false;
-      if (!SurelyDisjoint(section_.sets[a.set], section_.sets[b.set])) return false;
+      if (!SurelyDisjoint(section_.sets[a.set], section_.sets[b.set], &steps)) return false;
     }
   }
   return true;
@@ -72,8 +72,8 @@ bool PreparedList::SurelyApartFrom(const PreparedList& other) const {
   if (space_ != other.space_) return true;
   // Both lists sorted by where their sets begin: each set is held against those of the other list
   // that begin in it.
-  int pairs = 0;
-  const auto may_meet = [&pairs](const PreparedList& outer, const PreparedList& inner) {
+  uint32_t steps = kStepsOfListsMax;
+  const auto may_meet = [&steps](const PreparedList& outer, const PreparedList& inner) {
     size_t from = 0;
     for (const Box& a : outer.boxes_) {
       const auto before = [&](const Box& b) {
@@ -83,8 +83,8 @@ bool PreparedList::SurelyApartFrom(const PreparedList& other) const {
       for (size_t k = from; k < inner.boxes_.size(); ++k) {
         const Box& b = inner.boxes_[k];
         if (b.region != a.region || b.begin >= a.end) break;
-        if (++pairs > kPairsOfListsMax) return true;
-        if (!SurelyDisjoint(outer.section_.sets[a.set], inner.section_.sets[b.set])) return true;
+        const StridedSet& of_outer = outer.section_.sets[a.set];
+        if (!SurelyDisjoint(of_outer, inner.section_.sets[b.set], &steps)) return true;
       }
     }
     return false;

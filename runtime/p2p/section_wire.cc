@@ -168,6 +168,10 @@ absl::StatusOr<Section> ApplyDelta(const Section& from, std::string_view bytes) 
         "the delta changes version ", from_version, " of incarnation ", section.incarnation,
         ", but version ", from.version, " of ", from.incarnation, " is here"));
   }
+  if (section.version <= from_version) {
+    return Malformed(absl::StrCat("it makes version ", section.version, " of version ",
+                                  from_version, ", expected a later one"));
+  }
   if (with_regions > 1) return Malformed(absl::StrCat("a flag is ", with_regions));
   section.regions = from.regions;
   if (with_regions == 1) {

@@ -46,7 +46,8 @@ absl::StatusOr<Section> DecodeSection(std::string_view bytes);
 // than the section itself.
 std::string EncodeDelta(const Section& from, const Section& to);
 // FAILED_PRECONDITION if the bytes are for another incarnation or version than `from`, or don't
-// make what they say: fetch the whole section then. INVALID_ARGUMENT and Check's errors as above.
+// make what they say: fetch the whole section then. INVALID_ARGUMENT if what they make is no later
+// version; that and Check's errors as above.
 absl::StatusOr<Section> ApplyDelta(const Section& from, std::string_view bytes);
 
 }  // namespace shunt::p2p

@@ -69,6 +69,42 @@ TEST_CASE("what is chosen is the first of the candidates", "[choice]") {
   }
 }
 
+TEST_CASE("what is predicted is the shape that would run", "[choice]") {
+  const NodeMap map = *NodeMap::Make({0, 1, 2, 3, 4, 5, 6, 7});
+  CollectiveSpec call{};
+  call.dtype = DataType::kFloat32;
+  for (const OpKind kind : {OpKind::kAllReduce, OpKind::kAllGather, OpKind::kAllToAll}) {
+    call.kind = kind;
+    for (call.count = 1000; call.count < 100'000'000; call.count *= 10) {
+      for (const Candidate& c : Candidates(call, map, {ReferenceModel(), std::nullopt, 8})) {
+        INFO(Name(kind) << " by " << Name(c.net.algorithm) << ", count " << call.count);
+        const Policy policy{ReferenceModel(), c.net.algorithm, 8};
+        const Shape shape = ChooseShape(call, map, policy);
+        CHECK(c.slices == shape.slices);
+        LinkModel model = ReferenceModel();
+        if (c.net.algorithm == Algorithm::kAggregated) model.incast_factor = 1;
+        const NetCost cost = CostOf(shape.net, BytesOf(call, map.world()));
+        CHECK(c.seconds == PredictSeconds(cost, model, shape.slices));
+      }
+    }
+  }
+}
+
+TEST_CASE("of equal times the lowest number is chosen", "[choice]") {
+  const NodeMap alone = *NodeMap::Make({0, 0});  // nothing to do: all take none
+  CollectiveSpec call{};
+  call.kind = OpKind::kAllReduce;
+  call.dtype = DataType::kFloat32;
+  call.count = 1000;
+  const std::vector<Candidate> candidates =
+      Candidates(call, alone, {ReferenceModel(), std::nullopt});
+  REQUIRE(candidates.size() >= 2);
+  for (size_t i = 1; i < candidates.size(); ++i) {
+    CHECK(candidates[i].seconds == candidates[0].seconds);
+    CHECK(candidates[i - 1].net.algorithm < candidates[i].net.algorithm);
+  }
+}
+
 TEST_CASE("aggregators are chosen where there are some and they are the fastest", "[choice]") {
   const NodeMap map = *NodeMap::Make({0, 1, 2, 3});
   const LinkModel slow = ModelOf({100'000, 5'000, 30'000'000});

@@ -134,6 +134,7 @@ std::string Cluster::Run() {
     setup.node = node;
     setup.program = exchange::Exchange::ProgramOf(setup.shape.net, node);
     setup.window = case_.window;
+    setup.sends_max = case_.sends_max;
     setup.pairs = pairs_.get();
     setup.peers = peers_;
     setup.header.tag.communicator = kCommunicator;

@@ -18,6 +18,7 @@ struct CallCase {
   int aggregators = 0;
   uint32_t slices = 1;
   uint32_t window = 2;
+  uint32_t sends_max = ~0u;
   bool in_place = false;
   uint64_t seed = 1;  // of inputs
   uint64_t network_seed = 1;

@@ -155,6 +155,19 @@ TEST_CASE("every collective by every algorithm, for any number of nodes") {
   });
 }
 
+TEST_CASE("every collective by every algorithm, where one message leaves at a time") {
+  const int nodes = GENERATE(1, 4, 5);
+  ForEachPlan([&](OpKind kind, Algorithm algorithm) {
+    CallCase c = MakeCase(kind, algorithm, Repeated(nodes, 1));
+    c.call.count = kind == OpKind::kBarrier ? 0 : 5000;
+    c.call.root = HasRoot(kind) ? nodes - 1 : 0;
+    c.slices = 9;
+    c.window = 3;
+    c.sends_max = 1;
+    RunAndCheck(c);
+  });
+}
+
 TEST_CASE("several ranks on a node, uneven and in any order") {
   const std::vector<int32_t> map =
       GENERATE(std::vector<int32_t>{0, 0, 1, 1}, std::vector<int32_t>{0, 1, 0, 1, 0},

@@ -29,6 +29,8 @@ NetCost LatencyBound() {
   return cost;
 }
 
+constexpr uint32_t kSlices = 16;  // of BandwidthBound's blocks
+
 const LinkNumbers kSlow{100'000, 5'000, 30'000'000};
 
 struct Cluster {
@@ -57,16 +59,36 @@ struct Cluster {
 TEST_CASE("a slower link shows in what operations take", "[link]") {
   LinkEstimate estimate;
   LinkModel model = ReferenceModel();
-  const double truth = PredictSeconds(BandwidthBound(), ModelOf({30'000, 5'000, 30'000'000}));
+  const double truth =
+      PredictSeconds(BandwidthBound(), ModelOf({30'000, 5'000, 30'000'000}), kSlices);
   for (int round = 0; round < 12; ++round) {
     for (size_t i = 0; i < LinkEstimate::kWindow; ++i) {
       // Half of them wait for others.
       const double late = i % 2 == 0 ? 0.5 : 0;
-      estimate.AddOperation(OpKind::kAllReduce, BandwidthBound(), model, truth + late);
+      estimate.AddOperation(OpKind::kAllReduce, BandwidthBound(), kSlices, model, truth + late);
     }
     model = ModelOf(estimate.numbers());
   }
   CHECK(static_cast<double>(estimate.numbers().bytes_per_s) == Approx(30e6).epsilon(0.05));
+}
+
+TEST_CASE("operations that take what their slices make of them change nothing", "[link]") {
+  // A chain, where the number of slices decides.
+  NetCost cost;
+  cost.latencies = 3;
+  cost.messages = 1;
+  cost.link_bytes = cost.block_bytes = 24e6;
+  cost.path_bytes = 72e6;
+  const LinkModel model = ModelOf({30'000, 5'000, 1'000'000'000});
+  for (const uint32_t slices : {16u, 64u}) {
+    LinkEstimate estimate;
+    estimate.AddProbe({30'000, 5'000, 1'000'000'000});
+    for (size_t i = 0; i < 3 * LinkEstimate::kWindow; ++i) {
+      estimate.AddOperation(OpKind::kAllReduce, cost, slices, model,
+                            PredictSeconds(cost, model, slices));
+    }
+    CHECK(static_cast<double>(estimate.numbers().bytes_per_s) == Approx(1e9));
+  }
 }
 
 TEST_CASE("short operations tell the latency and leave the rate alone", "[link]") {
@@ -75,7 +97,7 @@ TEST_CASE("short operations tell the latency and leave the rate alone", "[link]"
   for (int round = 0; round < 8; ++round) {
     const LinkModel model = ModelOf(estimate.numbers());
     for (size_t i = 0; i < LinkEstimate::kWindow; ++i) {
-      estimate.AddOperation(OpKind::kAllReduce, LatencyBound(), model, 2 * 140e-6);
+      estimate.AddOperation(OpKind::kAllReduce, LatencyBound(), 1, model, 2 * 140e-6);
     }
   }
   const LinkNumbers& numbers = estimate.numbers();
@@ -86,9 +108,10 @@ TEST_CASE("short operations tell the latency and leave the rate alone", "[link]"
 TEST_CASE("one slow operation changes nothing", "[link]") {
   LinkEstimate estimate;
   const LinkModel model = ReferenceModel();
-  const double usual = PredictSeconds(BandwidthBound(), model);
+  const double usual = PredictSeconds(BandwidthBound(), model, kSlices);
   for (size_t i = 0; i < LinkEstimate::kWindow; ++i) {
-    estimate.AddOperation(OpKind::kAllReduce, BandwidthBound(), model, i == 3 ? 10 * usual : usual);
+    estimate.AddOperation(OpKind::kAllReduce, BandwidthBound(), kSlices, model,
+                          i == 3 ? 10 * usual : usual);
   }
   CHECK(static_cast<double>(estimate.numbers().bytes_per_s) == Approx(model.bytes_per_s));
 }
@@ -98,8 +121,8 @@ TEST_CASE("operations that a node may end early, or knows no cost of, tell nothi
                             OpKind::kAllToAllV}) {
     LinkEstimate estimate;
     for (size_t i = 0; i < 3 * LinkEstimate::kWindow; ++i) {
-      estimate.AddOperation(kind, BandwidthBound(), ReferenceModel(), 1e-6);
-      estimate.AddOperation(kind, LatencyBound(), ReferenceModel(), 1);
+      estimate.AddOperation(kind, BandwidthBound(), kSlices, ReferenceModel(), 1e-6);
+      estimate.AddOperation(kind, LatencyBound(), 1, ReferenceModel(), 1);
     }
     CHECK(estimate.numbers() == LinkNumbers());
   }

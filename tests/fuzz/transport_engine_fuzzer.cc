@@ -14,7 +14,17 @@ using namespace shunt::transport;
 namespace {
 
 constexpr size_t kBuffers = 8;
-constexpr size_t kBufferBytes = 256;
+
+// Lengths are a byte of input each, times `unit`.
+struct Setting {
+  uint32_t unit;
+  Limits limits;
+};
+constexpr Setting kSettings[] = {
+    {1, {.eager_bytes = 64, .eager_slots = 2, .headers_waiting_max = 4, .note_bytes_max = 32}},
+    // Messages that take several slots.
+    {40, {.eager_bytes = 10'000, .eager_slots = 4, .headers_waiting_max = 4, .note_bytes_max = 80}},
+};
 
 Tag SmallTag(uint8_t bits) {
   return {.communicator = 1 + (bits & 1u),
@@ -24,14 +34,14 @@ Tag SmallTag(uint8_t bits) {
           .slice = (bits >> 2) & 3u};
 }
 
-}  // namespace
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+void Run(const Setting& setting, const uint8_t* data, size_t size) {
   shunt::testing::FuzzInput input(data, size);
+  const auto take_bytes = [&] { return setting.unit * input.Take<uint8_t>(); };
+  const std::vector<std::byte> untouched(256 * setting.unit, std::byte{0xaa});
+  const std::vector<std::byte> source(256 * setting.unit);
   Engine::Options options;
-  options.limits = {
-      .eager_bytes = 64, .eager_slots = 2, .headers_waiting_max = 4, .note_bytes_max = 32};
-  options.piece_bytes = 50;
+  options.limits = setting.limits;
+  options.piece_bytes = 50 * setting.unit;
   options.links_max = 4;
   options.control_max = 64;
   Engine engine(options);
@@ -42,11 +52,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::array<std::vector<std::byte>, kBuffers> buffers;
   std::array<bool, kBuffers> posted{};
   std::array<uint64_t, kBuffers> communicator{};
-  for (auto& buffer : buffers) buffer.assign(kBufferBytes, std::byte{0xaa});
+  for (auto& buffer : buffers) buffer = untouched;
   std::vector<uint64_t> grants;  // that the engine sent
   const auto settle = [&](size_t i) {
     posted[i] = false;
-    std::fill(buffers[i].begin(), buffers[i].end(), std::byte{0xaa});
+    buffers[i] = untouched;
   };
   const auto poll = [&] {
     Completion batch[4];
@@ -66,7 +76,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         if (lost) break;
         const int stream = input.Take<uint8_t>() % kStreams;
         if (const uint32_t left = Engine::Left(peer, stream); left > 0) {
-          const uint32_t bytes = 1 + input.Take<uint8_t>() % left;
+          const uint32_t bytes = 1 + take_bytes() % left;
           if (std::byte* target = Engine::Target(peer, stream); target != nullptr) {
             std::memset(target, 0xbb, bytes);
           }
@@ -82,9 +92,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         h.tag = SmallTag(bits);
         h.signature = (bits >> 5) & 1u;
         h.service_class = static_cast<Class>(input.Take<uint8_t>() % 3);
-        h.payload_bytes = input.Take<uint8_t>();
-        h.message_bytes = input.Take<uint8_t>() % 2 == 0 ? h.payload_bytes : input.Take<uint8_t>();
-        h.offset = input.Take<uint8_t>();
+        h.payload_bytes = take_bytes();
+        h.message_bytes = input.Take<uint8_t>() % 2 == 0 ? h.payload_bytes : take_bytes();
+        h.offset = take_bytes();
         h.slots = input.Take<uint8_t>() % 4;
         h.notes = input.Take<uint8_t>() % 4;
         h.flags = input.Take<uint8_t>() % 2 == 0 ? 0 : wire::kFlagAnnounced;
@@ -132,17 +142,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         m.tag = SmallTag(bits);
         m.signature = (bits >> 5) & 1u;
         communicator[i] = m.tag.communicator;
-        const size_t bytes = input.Take<uint8_t>();
+        const size_t bytes = take_bytes();
         engine.PostRecv(m, absl::MakeSpan(buffers[i]).subspan(0, bytes), i);
         break;
       }
       case 3: {  // a send
-        static const std::array<std::byte, 256> source{};
         Message m;
         const auto bits = input.Take<uint8_t>();
         m.tag = SmallTag(bits);
         m.signature = (bits >> 5) & 1u;
-        engine.PostSend(m, absl::MakeConstSpan(source).subspan(0, input.Take<uint8_t>()), 0);
+        engine.PostSend(m, absl::MakeConstSpan(source).subspan(0, take_bytes()), 0);
         break;
       }
       case 4:
@@ -184,8 +193,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     for (size_t i = 0; i < kBuffers; ++i) {
       if (posted[i]) continue;
-      for (std::byte b : buffers[i]) SHUNT_CHECK(b == std::byte{0xaa});
+      SHUNT_CHECK(std::memcmp(buffers[i].data(), untouched.data(), untouched.size()) == 0);
     }
   }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  for (const Setting& setting : kSettings) Run(setting, data, size);
   return 0;
 }

@@ -192,6 +192,48 @@ TEST_CASE("interleaved tensors are known to be apart, whatever their number of b
   CHECK_FALSE((*PreparedList::Prepare(MakeSection(sets, {{1, kBlocks * 32 * 64}}), 0))->disjoint());
 }
 
+TEST_CASE("what sets cost to be told apart is bounded for all of them together", "[p2p]") {
+  // Each set has a remainder of its own, so no two share a byte; but their strides are so near to
+  // one another that nearly every step of a pair has to be looked at.
+  constexpr uint64_t kUnit = 1 << 12, kSets = 256;
+  std::vector<StridedSet> sets;
+  for (uint64_t i = 0; i < kSets; ++i) {
+    const auto stride = [&](uint64_t near) { return static_cast<int64_t>((near + i) * kUnit); };
+    sets.push_back({1, i, 1, {{{4, stride(160'000)}, {4, stride(30'000)}, {4, stride(7'000)}}}});
+  }
+  uint32_t steps = 1 << 20;
+  CHECK(SurelyDisjoint(sets[0], sets[1], &steps));
+  const uint32_t taken = (1 << 20) - steps;
+  CHECK(taken > 100);
+  // No answer without enough steps, and no step beyond them.
+  steps = taken;
+  CHECK(SurelyDisjoint(sets[0], sets[1], &steps));
+  CHECK(steps == 0);
+  CHECK_FALSE(SurelyDisjoint(sets[0], sets[1], &steps));
+  steps = taken - 1;
+  CHECK_FALSE(SurelyDisjoint(sets[0], sets[1], &steps));
+  CHECK(steps == 0);
+
+  const std::vector<RegionExtent> regions = {{1, uint64_t{1} << 40}};
+  const auto prepare = [&](size_t from, size_t to) {
+    return *PreparedList::Prepare(MakeSection({sets.begin() + from, sets.begin() + to}, regions),
+                                  0);
+  };
+  CHECK(prepare(0, 16)->disjoint());
+  CHECK_FALSE(prepare(0, kSets)->disjoint());
+  CHECK(prepare(0, 4)->SurelyApartFrom(*prepare(4, 8)));
+  CHECK_FALSE(prepare(0, 32)->SurelyApartFrom(*prepare(32, 64)));
+}
+
+TEST_CASE("512 layers interleaved in one region are told apart", "[p2p]") {
+  std::vector<StridedSet> sets;
+  constexpr uint64_t kLayers = 512, kBytes = 64, kBlock = kLayers * kBytes;
+  for (uint64_t layer = 0; layer < kLayers; ++layer) {
+    sets.push_back({1, layer * kBytes, kBytes, {{{1, 0}, {10, 1000 * kBlock}, {1000, kBlock}}}});
+  }
+  CHECK((*PreparedList::Prepare(MakeSection(sets, {{1, 10'000 * kBlock}}), 0))->disjoint());
+}
+
 TEST_CASE("one byte in common is overlap, none is not", "[p2p]") {
   const std::vector<RegionExtent> regions = {{1, 100}};
   const StridedSet line = Line(1, 10, 8, 4, 8);
@@ -218,7 +260,8 @@ TEST_CASE("sets that are told apart share no byte", "[p2p]") {
       b.base = shapes.Chance(50) ? base : a.base + a.length;
       if (Span(b) > region.bytes - std::min(b.base, region.bytes)) continue;
     }
-    if (!SurelyDisjoint(a, b)) continue;
+    uint32_t steps = 1000;
+    if (!SurelyDisjoint(a, b, &steps)) continue;
     ++told;
     Places in_a, in_b;
     for (uint64_t i = 0; i < PieceCount(a); ++i) {

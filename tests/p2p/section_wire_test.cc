@@ -130,6 +130,13 @@ TEST_CASE("a delta for something else is noticed", "[p2p]") {
   Section later = from;
   later.version = 2;
   CHECK(ApplyDelta(later, bytes).status().code() == kPrecondition);
+  // Versions count up: one that goes back, or stays, is its author's fault.
+  for (const uint64_t version : {from.version, from.version - 1}) {
+    to.version = version;
+    const auto made = ApplyDelta(from, EncodeDelta(from, to));
+    CHECK(made.status().code() == absl::StatusCode::kInvalidArgument);
+    CHECK(made.status().message().find("expected a later one") != absl::string_view::npos);
+  }
   Section differs = from;  // of the same number
   differs.sets[1].length -= 1;
   CHECK(ApplyDelta(differs, bytes).status().code() == kPrecondition);

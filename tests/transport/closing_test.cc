@@ -54,6 +54,29 @@ TEMPLATE_LIST_TEST_CASE("last words reach a peer that opens after the close", ""
   }
 }
 
+TEMPLATE_LIST_TEST_CASE("late openers hear last words, however many there were before", "",
+                        Worlds) {
+  constexpr uint64_t kBefore = 1100;  // more than may wait for their peer at a time
+  TestType world(2);
+  world.Settle();
+  // Those that had nothing to say wait for nobody.
+  for (uint64_t communicator = 1; communicator <= kBefore; ++communicator) {
+    REQUIRE(world.at(0).Open(communicator, {1}).ok());
+    world.at(0).Close(communicator);
+  }
+  // Those that had are over when they have been heard.
+  for (uint64_t i = 1; i <= kBefore; ++i) {
+    const uint64_t communicator = kBefore + i;
+    REQUIRE(world.at(0).Open(communicator, {1}).ok());
+    REQUIRE(world.at(0).SendNote(1, communicator, AsBytes("why")).ok());
+    world.at(0).Close(communicator);
+    REQUIRE(world.at(1).Open(communicator, {0}).ok());
+    REQUIRE(world.WaitCount(1, Event::kNote, static_cast<int>(i)));
+    world.at(1).Close(communicator);
+  }
+  CHECK(world.Count(1, Event::kPeerLost) == 0);
+}
+
 TEMPLATE_LIST_TEST_CASE("who opens after the peer has closed is told at once", "", Worlds) {
   std::vector<std::byte> buffer(100);
   TestType world(2);

@@ -271,6 +271,37 @@ TEMPLATE_LIST_TEST_CASE("a message of another length ends both sides", "", World
   CHECK(Same(after, sent));
 }
 
+TEMPLATE_LIST_TEST_CASE("grants that small messages of another length have crossed are void", "",
+                        Worlds) {
+  Engine::Options options;
+  options.limits.headers_waiting_max = 4;
+  options.limits.eager_slots = 4;
+  const Buffer small = Pattern(100, 1), large = Pattern(100'000, 2);
+  Buffer never(100'000), got(100'000);
+  TestType world(2, options);
+  world.OpenAll(1);
+  world.Settle();
+  // Each side says something before it has heard the other. More of them than grants may wait: a
+  // sender that kept them would take the next ones for a breach.
+  for (uint32_t i = 0; i < 20; ++i) {
+    world.at(0).PostSend(To(1, i), small, i);
+    world.at(1).PostRecv(To(0, i), absl::MakeSpan(never), i);
+    world.Settle();
+    CHECK(world.Code(0, Event::kSent, i) == kOk);
+    CHECK(world.Code(1, Event::kReceived, i) == absl::StatusCode::kInvalidArgument);
+  }
+  CHECK(never == Buffer(100'000));
+  world.at(1).PostRecv(To(0, 50), absl::MakeSpan(got), 50);
+  world.Settle();
+  world.at(0).PostSend(To(1, 50), large, 50);
+  REQUIRE(world.Code(1, Event::kReceived, 50) == kOk);
+  CHECK(Same(got, large));
+  for (int node = 0; node < 2; ++node) {
+    CHECK(world.at(node).counters(1 - node).protocol_errors == 0);
+    CHECK(world.Count(node, Event::kPeerLost) == 0);
+  }
+}
+
 TEMPLATE_LIST_TEST_CASE("a header of an operation that nobody posted is told once", "", Worlds) {
   const size_t bytes = GENERATE(size_t{10}, size_t{100'000});
   const Buffer data(bytes);

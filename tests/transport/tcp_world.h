@@ -116,11 +116,26 @@ class TcpMoversWorld : public TcpWorld {
 
   bool moves_alone() const override { return true; }
 
- private:
+ protected:
+  TcpMoversWorld(int nodes, const TcpOptions& base) : TcpWorld(nodes, base) {}
   static Engine::Options OwnStreams(Engine::Options engine) {
     engine.own_stream_bytes = 1;
     return engine;
   }
+};
+
+// Movers as daemons have them: they look for work before they sleep, and sockets take more than a
+// mover's turn.
+class TcpSpinningMoversWorld : public TcpMoversWorld {
+ public:
+  explicit TcpSpinningMoversWorld(int nodes, Engine::Options engine = {})
+      : TcpMoversWorld(nodes, Patient({.engine = OwnStreams(std::move(engine)),
+                                       .streams = 4,
+                                       .movers = 2,
+                                       .mover_spin_ns = 200'000,
+                                       .unsent_bytes_max = 0,
+                                       .send_buffer_bytes = 4 << 20,
+                                       .receive_buffer_bytes = 4 << 20})) {}
 };
 
 }  // namespace shunt::transport::testing

@@ -15,7 +15,7 @@ namespace shunt::transport::testing {
 using Worlds = std::tuple<UcxWorld, UcxStreamsWorld>;
 #else
 using Worlds = std::tuple<FakeWorld, FakeStreamsWorld, FakePortsWorld, TcpWorld, TcpStreamsWorld,
-                          TcpMoversWorld>;
+                          TcpMoversWorld, TcpSpinningMoversWorld>;
 #endif
 
 }  // namespace shunt::transport::testing

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 
-#include "absl/strings/str_cat.h"
 #include "runtime/collectives/plan/net_definition.h"
 #include "runtime/collectives/plan/net_steps.h"
 
@@ -206,10 +204,8 @@ NetCost CostOf(const NetSpec& spec, uint64_t bytes) {
   return cost;
 }
 
-double PredictSeconds(const NetCost& cost, const LinkModel& model) {
-  const double wanted = cost.block_bytes / static_cast<double>(model.slice_bytes_min);
-  const double slices =
-      std::max(1.0, std::min(std::floor(wanted), static_cast<double>(model.slices_max)));
+double PredictSeconds(const NetCost& cost, const LinkModel& model, uint32_t slice_count) {
+  const double slices = std::max<uint32_t>(1, slice_count);
   const double byte_s = (cost.incast ? model.incast_factor : 1) / model.bytes_per_s;
   const double reduce_s = 1 / model.reduce_bytes_per_s;
   // The first slice goes the whole way; the others follow at the pace of the busiest resource.
@@ -219,36 +215,6 @@ double PredictSeconds(const NetCost& cost, const LinkModel& model) {
   return cost.latencies * model.latency_s +
          std::max(cost.latencies, cost.messages * slices) * model.message_overhead_s +
          first / slices + pace * (1 - 1 / slices);
-}
-
-double PredictSeconds(const NetSpec& spec, uint64_t bytes, const LinkModel& model) {
-  return PredictSeconds(CostOf(spec, bytes), model);
-}
-
-absl::StatusOr<NetChoice> ChooseAlgorithm(const NetSpec& spec, uint64_t bytes,
-                                          const LinkModel& model,
-                                          absl::Span<const Algorithm> candidates) {
-  NetChoice best;
-  bool found = false;
-  absl::Status why;
-  for (int i = 0; i < kAlgorithmCount; ++i) {
-    const auto algorithm = static_cast<Algorithm>(i);
-    if (std::find(candidates.begin(), candidates.end(), algorithm) == candidates.end()) continue;
-    NetSpec one = spec;
-    one.algorithm = algorithm;
-    if (algorithm != Algorithm::kAggregated) one.aggregators = 0;
-    if (absl::Status status = ValidateNetSpec(one); !status.ok()) {
-      why = status;
-      continue;
-    }
-    const double seconds = PredictSeconds(one, bytes, model);
-    if (found && !(seconds < best.seconds)) continue;
-    best = {one, seconds};
-    found = true;
-  }
-  if (found) return best;
-  if (!why.ok()) return why;
-  return absl::InvalidArgumentError("no candidates to choose an algorithm from, expected some");
 }
 
 }  // namespace shunt

@@ -7,8 +7,6 @@
 
 #include <cstdint>
 
-#include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "runtime/collectives/plan/net_plan.h"
 
 namespace shunt {
@@ -22,9 +20,6 @@ struct LinkModel {
   // Time of bytes that several senders send to one receiver at once, as a multiple of their time
   // alone. At least 1.
   double incast_factor = 1;
-  // The executor cuts every block into as many slices as are of at least slice_bytes_min.
-  uint32_t slices_max = 1;
-  uint64_t slice_bytes_min = 1;
 };
 
 // What a plan costs the participant (or aggregator) that it costs most. Independent of the link.
@@ -35,8 +30,8 @@ struct NetCost {
   double path_bytes = 0;     // of the messages one after the other: what the first slice waits for
   double reduced_bytes = 0;  // combined with others
   double path_reduced_bytes = 0;
-  double block_bytes = 0;  // what slices are cut from
-  bool incast = false;     // several send to one at once
+  double block_bytes = 0;
+  bool incast = false;  // several send to one at once
   // Copied in memory besides: messages of several blocks, whose slices never lie together, are put
   // together and taken apart.
   double copied_bytes = 0;
@@ -45,19 +40,7 @@ struct NetCost {
 // `bytes` is the size of the vector of all_reduce, reduce and broadcast, and of the larger buffer
 // of the others: all participants' blocks. Anything for a barrier. `spec` must be valid.
 NetCost CostOf(const NetSpec& spec, uint64_t bytes);
-double PredictSeconds(const NetCost& cost, const LinkModel& model);
-double PredictSeconds(const NetSpec& spec, uint64_t bytes, const LinkModel& model);
-
-struct NetChoice {
-  NetSpec spec;  // the call's, with the algorithm
-  double seconds = 0;
-};
-
-// The fastest of `candidates` for spec's kind, participants and root; of equals, the one with the
-// lowest number, whatever their order. kAggregated competes if spec.aggregators is not 0.
-// InvalidArgument if none has a plan.
-absl::StatusOr<NetChoice> ChooseAlgorithm(const NetSpec& spec, uint64_t bytes,
-                                          const LinkModel& model,
-                                          absl::Span<const Algorithm> candidates);
+// In so many slices as the executor cuts it into; how many, is for who chooses to say.
+double PredictSeconds(const NetCost& cost, const LinkModel& model, uint32_t slices);
 
 }  // namespace shunt

@@ -19,6 +19,11 @@ constexpr size_t kDirectBytes = 8 << 10;
 constexpr int kFramesMax = 32;
 constexpr size_t kCrcAt = wire::kHeaderBytes - 4;
 
+void PutSum(std::array<std::byte, wire::kHeaderBytes>* header, std::span<const std::byte> payload) {
+  const uint32_t sum = wire::Crc32c(0, std::span(*header).first(kCrcAt));
+  wire::Put(header->data() + kCrcAt, wire::Crc32c(sum, payload));
+}
+
 }  // namespace
 
 FrameReader::FrameReader() : staging_(std::make_unique_for_overwrite<std::byte[]>(kStagingBytes)) {}
@@ -121,9 +126,10 @@ absl::Status FrameReader::Land(Engine* engine, PeerState* peer, int stream, uint
 }
 
 absl::Status FrameWriter::Write(ByteStream* bytes, Engine* engine, PeerState* peer, int stream,
-                                uint8_t version, bool crc, bool* blocked, bool* went, Gate* gate) {
+                                uint8_t version, bool crc, size_t budget, Outcome* outcome,
+                                Gate* gate) {
   std::deque<OutFrame>& sending = Engine::sending(peer, stream);
-  for (;;) {
+  while (budget > 0) {
     // A piece at a time, so that what matters more can overtake the rest; small ones together.
     size_t pending = 0;
     for (const OutFrame& frame : sending) pending += frame.header.payload_bytes;
@@ -131,17 +137,16 @@ absl::Status FrameWriter::Write(ByteStream* bytes, Engine* engine, PeerState* pe
            engine->Pull(peer, stream)) {
       pending += sending.back().header.payload_bytes;
     }
+    if (sending.empty()) return absl::OkStatus();
+    std::array<std::span<const std::byte>, kFramesMax> to_sum;
+    const size_t known = headers_.size();
     while (headers_.size() < sending.size()) {
       OutFrame& frame = sending[headers_.size()];
       if (crc) frame.header.flags |= wire::kFlagCrc;
+      to_sum[headers_.size()] = {frame.payload, frame.header.payload_bytes};
       headers_.emplace_back();
       wire::Encode(frame.header, version, headers_.back());
-      if (!crc) continue;
-      uint32_t sum = wire::Crc32c(0, std::span(headers_.back()).first(kCrcAt));
-      sum = wire::Crc32c(sum, {frame.payload, frame.header.payload_bytes});
-      wire::Put(headers_.back().data() + kCrcAt, sum);
     }
-    if (sending.empty()) return absl::OkStatus();
 
     iovec parts[2 * kFramesMax];
     int count = 0;
@@ -161,11 +166,14 @@ absl::Status FrameWriter::Write(ByteStream* bytes, Engine* engine, PeerState* pe
     absl::StatusOr<size_t> wrote;
     {
       const Gate::Opened opened(gate);
+      // Now, when it holds up nobody; what is named stays where it is as long as the gate is open.
+      for (size_t i = known; crc && i < headers_.size(); ++i) PutSum(&headers_[i], to_sum[i]);
       wrote = bytes->Write(parts, count);
     }
     if (gate != nullptr && gate->closed()) return absl::OkStatus();
     if (!wrote.ok()) return wrote.status();
-    if (*wrote > 0) *went = true;
+    if (*wrote > 0) outcome->went = true;
+    budget -= std::min(budget, *wrote);
     written_ += *wrote;
     while (!sending.empty()) {
       const size_t length = wire::kHeaderBytes + sending.front().header.payload_bytes;
@@ -175,10 +183,12 @@ absl::Status FrameWriter::Write(ByteStream* bytes, Engine* engine, PeerState* pe
       engine->Sent(peer, stream);
     }
     if (*wrote < wanted) {
-      *blocked = true;
+      outcome->blocked = true;
       return absl::OkStatus();
     }
   }
+  outcome->more = true;
+  return absl::OkStatus();
 }
 
 }  // namespace shunt::transport

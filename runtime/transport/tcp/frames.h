@@ -37,10 +37,14 @@ class FrameReader {
 
 class FrameWriter {
  public:
-  // Writes what the socket takes. `*blocked`: there is more, for when it is writable again. `gate`
-  // as in Read.
+  struct Outcome {
+    bool went = false;     // anything
+    bool blocked = false;  // there is more, for when the socket is writable again
+    bool more = false;     // there may be more, for the next turn
+  };
+  // Writes what the socket takes, about `budget` bytes at most. `gate` as in Read.
   absl::Status Write(ByteStream* bytes, Engine* engine, PeerState* peer, int stream,
-                     uint8_t version, bool crc, bool* blocked, bool* went, Gate* gate);
+                     uint8_t version, bool crc, size_t budget, Outcome* outcome, Gate* gate);
 
  private:
   std::deque<std::array<std::byte, wire::kHeaderBytes>> headers_;  // of engine's `sending`

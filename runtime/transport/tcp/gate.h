@@ -6,7 +6,8 @@
 namespace shunt::transport {
 
 // Of one socket. `engine` is the lock that everything of a transport is under; `busy` is held for
-// as long as the kernel may touch a buffer that the engine has named. Who is about to give buffers
+// as long as the kernel may touch a buffer that the engine has named, or checksums are made of it.
+// Who is about to give buffers
 // back waits for `busy` while holding `engine`: nobody waits the other way around.
 class Gate {
  public:

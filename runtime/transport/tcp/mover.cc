@@ -16,6 +16,9 @@ namespace {
 constexpr int kEventsMax = 64;
 // Read from one socket before the next has its turn, and the owner hears of what has come.
 constexpr size_t kReadBudget = 256 << 10;
+// Written to one socket before the next has its turn: a peer that takes all it is sent is not
+// alone.
+constexpr size_t kWriteBudget = 256 << 10;
 
 }  // namespace
 
@@ -54,6 +57,8 @@ void TcpTransport::Mover::Adopt(std::shared_ptr<Socket> socket) {
 }
 
 void TcpTransport::Mover::Write(Socket* socket) {
+  if (socket->queued) return;
+  socket->queued = true;
   to_write_.push_back(socket);
   Ask();
 }
@@ -89,7 +94,11 @@ void TcpTransport::Mover::Run() {
             (events[i].events & EPOLLOUT) != 0);
       transport_->TellOwner();
     }
-    for (Socket* socket : std::exchange(to_write_, {})) Serve(socket, false, !socket->blocked);
+    // Who has more is at the end of the next list.
+    for (Socket* socket : std::exchange(to_write_, {})) {
+      socket->queued = false;
+      Serve(socket, false, !socket->blocked);
+    }
     // Only now: what the events and the list name was alive so far.
     if (std::exchange(closed_some_, false)) {
       std::erase_if(to_write_, [](const Socket* socket) { return socket->closed; });
@@ -103,7 +112,8 @@ void TcpTransport::Mover::Serve(Socket* socket, bool readable, bool writable) {
   if (socket->closed || !socket->failed.ok()) return;
   Gate gate(&transport_->mutex_, &socket->busy, &socket->closed);
   Engine& engine = transport_->engine_;
-  bool came = false, went = false;
+  bool came = false;
+  FrameWriter::Outcome out;
   absl::Status status;
   if (readable) {
     status = socket->reader->Read(socket->bytes.get(), &engine, socket->peer->engine,
@@ -111,19 +121,20 @@ void TcpTransport::Mover::Serve(Socket* socket, bool readable, bool writable) {
   }
   if (socket->closed) return;
   if (writable && status.ok()) {
-    socket->blocked = false;
     status = socket->writer.Write(socket->bytes.get(), &engine, socket->peer->engine,
                                   socket->stream, socket->peer->version, transport_->options_.crc,
-                                  &socket->blocked, &went, &gate);
+                                  kWriteBudget, &out, &gate);
+    socket->blocked = out.blocked;
   }
   if (socket->closed) return;
-  if (came || went) moved_ns_ = NowNs();
+  if (came || out.went) moved_ns_ = NowNs();
   if (came) socket->peer->came_ns = moved_ns_;
-  if (went) socket->peer->sent_ns = moved_ns_;
+  if (out.went) socket->peer->sent_ns = moved_ns_;
   if (!status.ok()) {
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket->bytes->fd(), nullptr);
     return transport_->Fail(socket, status);  // the owner ends the peer
   }
+  if (out.more) Write(socket);
   const uint32_t wanted = socket->blocked ? EPOLLIN | EPOLLOUT : EPOLLIN;
   if (socket->watched == wanted) return;
   epoll_event event{.events = wanted, .data = {.ptr = socket}};

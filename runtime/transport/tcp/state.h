@@ -32,6 +32,7 @@ struct TcpTransport::Socket {
   std::optional<uint32_t> watched;  // events; none: not in epoll yet
   int64_t since_ns = 0;
   bool blocked = false;
+  bool queued = false;  // to be written by its mover
   bool closed = false;
   Mover* mover = nullptr;  // none: the owner moves it
   std::mutex busy;         // held in system calls (Gate)
