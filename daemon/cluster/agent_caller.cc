@@ -41,13 +41,13 @@ void AgentCaller::FetchSection(const std::string& node, const SectionQuery& quer
       node, timeout,
       [=, this](PeerClient* client, uint64_t incarnation, uint64_t question) mutable {
         request.set_incarnation(incarnation);
-        client->FetchSection(
-            request, timeout, [=, this](const absl::StatusOr<v1::FetchPeerSectionResponse>& reply) {
-              if (!Take(question)) return;
-              auto answer = reply.ok() ? FromProto(*reply, query) : reply.status();
-              if (!answer.ok()) answer = OfNode(node, answer.status());
-              done(answer, incarnation);
-            });
+        client->FetchSection(request, timeout,
+                             [=, this](const absl::StatusOr<v1::FetchPeerSectionResponse>& reply) {
+                               if (!Take(question)) return;
+                               auto answer = reply.ok() ? FromProto(*reply, query) : reply.status();
+                               if (!answer.ok()) answer = OfNode(node, answer.status());
+                               done(answer, incarnation);
+                             });
       },
       [done](const absl::Status& status) { done(status, 0); });
 }
@@ -78,25 +78,25 @@ void AgentCaller::Begin(const std::string& node, std::chrono::nanoseconds timeou
   Question& question = questions_[id];
   question = {node, std::move(ended)};
   question.timer = loop_->At(
-      DeadlineAfterNs(timeout + kAnswerGrace),
-      [this, id, alive = std::weak_ptr<char>(alive_)] {
+      DeadlineAfterNs(timeout + kAnswerGrace), [this, id, alive = std::weak_ptr<char>(alive_)] {
         if (alive.lock() == nullptr) return;
         const auto it = questions_.find(id);
         if (it == questions_.end()) return;
         End(id, OfNode(it->second.node, absl::DeadlineExceededError("it did not answer in time")));
       });
-  peers_->Contact(peers_->IdOf(node, ""), [this, id, node, ask = std::move(ask),
-                                           alive = std::weak_ptr<char>(alive_)](
-                                              const absl::Status& status) mutable {
-    if (alive.lock() == nullptr || !questions_.contains(id)) return;
-    if (!status.ok()) return End(id, status);
-    const PeerInfo* const peer = peers_->FindUp(node);
-    PeerClient* const client = peer == nullptr ? nullptr : peers_->ClientOf(peers_->IdOf(node, ""));
-    if (client == nullptr) {
-      return End(id, OfNode(node, absl::UnavailableError("it is not connected")));
-    }
-    ask(client, peer->incarnation, id);
-  });
+  peers_->Contact(peers_->IdOf(node, ""),
+                  [this, id, node, ask = std::move(ask),
+                   alive = std::weak_ptr<char>(alive_)](const absl::Status& status) mutable {
+                    if (alive.lock() == nullptr || !questions_.contains(id)) return;
+                    if (!status.ok()) return End(id, status);
+                    const PeerInfo* const peer = peers_->FindUp(node);
+                    PeerClient* const client =
+                        peer == nullptr ? nullptr : peers_->ClientOf(peers_->IdOf(node, ""));
+                    if (client == nullptr) {
+                      return End(id, OfNode(node, absl::UnavailableError("it is not connected")));
+                    }
+                    ask(client, peer->incarnation, id);
+                  });
 }
 
 bool AgentCaller::Take(uint64_t question) {

@@ -28,8 +28,7 @@ class AgentCaller {
   void FetchSection(const std::string& node, const SectionQuery& query,
                     std::chrono::nanoseconds timeout, AgentPeers::SectionDone done);
   void NotifyAgent(const std::string& node, const AgentNotice& notice,
-                   std::chrono::nanoseconds timeout,
-                   std::function<void(const absl::Status&)> done);
+                   std::chrono::nanoseconds timeout, std::function<void(const absl::Status&)> done);
 
   void PeerLost(const std::string& node, std::string_view why);
   // Ends all with UNAVAILABLE, and so all that come later.

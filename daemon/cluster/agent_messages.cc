@@ -45,8 +45,9 @@ absl::StatusOr<SectionQuery> FromProto(const v1::FetchPeerSectionRequest& in) {
     return absl::InvalidArgumentError(absl::StrCat("section name of ", in.section().size(),
                                                    " bytes, expected at most ", kNameBytesMax));
   }
-  return SectionQuery{in.uid(),   in.agent(), in.section(),           in.read(),
-                      in.write(), in.known_incarnation(), in.known_version()};
+  return SectionQuery{in.uid(),          in.agent(), in.section(),
+                      in.read(),         in.write(), in.known_incarnation(),
+                      in.known_version()};
 }
 
 void ToProto(SectionAnswer answer, v1::FetchPeerSectionResponse* out) {

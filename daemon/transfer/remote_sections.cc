@@ -89,9 +89,9 @@ bool RemoteSections::Begin(const OperationPtr& op) {
   } else if (peers_ == nullptr) {
     Fail(op, absl::UnavailableError("shuntd is starting or stopping"));
   } else if (running > kOperationsMax) {
-    Fail(op, absl::ResourceExhaustedError(absl::StrCat(
-                 Text(op->address), ": user ", op->query.uid, " waits for ", kOperationsMax,
-                 " answers of other nodes, the most")));
+    Fail(op, absl::ResourceExhaustedError(absl::StrCat(Text(op->address), ": user ", op->query.uid,
+                                                       " waits for ", kOperationsMax,
+                                                       " answers of other nodes, the most")));
   }
   return !op->over;
 }
@@ -165,9 +165,9 @@ void RemoteSections::Take(const OperationPtr& op, const std::string& node, const
     });
   }
   if (!made.ok()) {
-    return Fail(op, absl::InternalError(absl::StrCat(
-                        "node '", node, "': section \"", Printable(op->query.section),
-                        "\" that it sent is wrong: ", made.status().message())));
+    return Fail(op, absl::InternalError(
+                        absl::StrCat("node '", node, "': section \"", Printable(op->query.section),
+                                     "\" that it sent is wrong: ", made.status().message())));
   }
   if (End(op)) done(made);
 }
@@ -193,18 +193,17 @@ absl::StatusOr<std::shared_ptr<const Published>> RemoteSections::Make(const Oper
     } else if (from.known == nullptr) {
       return absl::InvalidArgumentError("a change of a section that is not here");
     } else if (answer.kind == Kind::kDelta) {
-      SHUNT_ASSIGN_OR_RETURN(section,
-                             p2p::ApplyDelta(from.known->list->section(), answer.content));
+      SHUNT_ASSIGN_OR_RETURN(section, p2p::ApplyDelta(from.known->list->section(), answer.content));
     } else {
       section = from.known->list->section();
     }
     if (section.name != op.query.section || section.incarnation != answer.agent_incarnation ||
         section.version != answer.version) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "it is version ", section.version, " of \"", Printable(section.name),
-          "\" of incarnation ", absl::Hex(section.incarnation), ", expected version ",
-          answer.version, " of \"", Printable(op.query.section), "\" of ",
-          absl::Hex(answer.agent_incarnation)));
+      return absl::InvalidArgumentError(
+          absl::StrCat("it is version ", section.version, " of \"", Printable(section.name),
+                       "\" of incarnation ", absl::Hex(section.incarnation), ", expected version ",
+                       answer.version, " of \"", Printable(op.query.section), "\" of ",
+                       absl::Hex(answer.agent_incarnation)));
     }
     SHUNT_ASSIGN_OR_RETURN(fresh->list, p2p::PreparedList::Prepare(
                                             std::move(section), SpaceOf(node, from.incarnation)));

@@ -129,6 +129,9 @@ struct Holder : PeerHandler {
   void OnWithdraw(IncomingPtr<v1::WithdrawRequest, v1::WithdrawResponse>) override {}
   void OnCallStatus(IncomingPtr<v1::CallStatusRequest, v1::CallStatusResponse>) override {}
   void OnOpenSpan(IncomingPtr<v1::OpenSpanRequest, v1::OpenSpanResponse>) override {}
+  void OnFetchSection(
+      IncomingPtr<v1::FetchPeerSectionRequest, v1::FetchPeerSectionResponse>) override {}
+  void OnNotifyAgent(IncomingPtr<v1::NotifyAgentRequest, v1::NotifyAgentResponse>) override {}
   int count = 0;
   std::vector<IncomingPtr<v1::PingRequest, v1::PingResponse>> held;
 };

@@ -2,10 +2,13 @@
 
 import importlib
 import os
+import signal
 import socket
 import sys
 import threading
 import unittest
+
+import grpc
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "daemon")]
@@ -230,14 +233,51 @@ class TwoNodes(unittest.TestCase):
 class NodeThatIsDown(unittest.TestCase):
     refused = DaemonTest.refused
     assert_code = DaemonTest.assert_code
+    session_on = TwoNodes.session_on
+    agent = TwoNodes.agent
 
-    def test_it_is_named_and_welcome_when_it_is_back(self):
+    def setUp(self):
         self.members = members("abc")
         self.nodes = {name: Node(name, self.members) for name in "ab"}
         self.addCleanup(lambda: [node.stop() for node in self.nodes.values()])
         self.nodes["a"].met("b")
-        a = Agent(self, "left", session=TwoNodes.session_on(self, "a"))
-        b = Agent(self, "gone", session=TwoNodes.session_on(self, "b"))
+
+    def test_while_it_says_nothing_others_are_served_and_then_it_is_named(self):
+        a, here, b = self.agent("a", "asks"), self.agent("a", "here"), self.agent("b", "silent")
+        here.publish()
+        b.publish()
+        a.fetch("silent")
+        self.nodes["b"].process.send_signal(signal.SIGSTOP)
+        errors = {}
+
+        def fetch(agent):
+            try:
+                a.fetch(agent)
+            except grpc.RpcError as error:
+                errors[agent] = error
+
+        try:
+            threads = [threading.Thread(target=fetch, args=(agent,)) for agent in ("silent", "silent@b", "unknown")]
+            for thread in threads:
+                thread.start()
+            session = LeaseSession(self.nodes["a"].lease)  # whose requests the daemon's one loop reads
+            self.addCleanup(session.close)
+            for _ in range(20):
+                session.call(fetch_section=t.FetchSectionRequest(agent="here", section="kv"))
+            self.assertEqual(errors, {})
+            for thread in threads:
+                thread.join()
+        finally:
+            self.nodes["b"].process.send_signal(signal.SIGCONT)
+        # It has missed its deadline, or was taken for lost before.
+        self.assertIn(errors["silent@b"].code().value[0], (DEADLINE_EXCEEDED, UNAVAILABLE))
+        for error in errors.values():
+            self.assertIn("node 'b'", error.details())
+        for agent in ("silent", "unknown"):
+            self.assert_code(errors[agent], NOT_FOUND, f'"{agent}"')
+
+    def test_it_is_named_and_welcome_when_it_is_back(self):
+        a, b = self.agent("a", "left"), self.agent("b", "gone")
         b.publish()
         before = a.fetch("gone")
         self.nodes["b"].process.kill()
@@ -250,7 +290,7 @@ class NodeThatIsDown(unittest.TestCase):
                 ask()
         self.nodes["b"].stop()
         self.nodes["b"] = Node("b", self.members)
-        again = Agent(self, "gone", session=TwoNodes.session_on(self, "b"))
+        again = self.agent("b", "gone")
         again.publish()
         # A node that is asked for by name is called at once.
         after = a.fetch("gone@b")

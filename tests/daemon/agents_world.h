@@ -110,7 +110,8 @@ class AgentsWorld : public cluster::AgentPeers {
   std::vector<cluster::OtherNode> OtherNodes() override {
     std::vector<cluster::OtherNode> others;
     for (const auto& [name, node] : nodes_) {
-      others.push_back({name, node.up, node.incarnation, node.up ? "" : "node '" + name + "' is down"});
+      others.push_back(
+          {name, node.up, node.incarnation, node.up ? "" : "node '" + name + "' is down"});
     }
     return others;
   }

@@ -140,8 +140,8 @@ TEST_CASE("an agent that is nowhere is an error that says who was asked and who 
   world["b"], world["c"], world["d"].up = false;
   world["e"].lie = [](Content*) {};  // an answer that says nothing
   CheckError(world.Fetch("x").status(), absl::StatusCode::kNotFound,
-             {"agent \"x\"", "nor on the 3 others that were asked", "1 gave no answer", "its answer is wrong",
-              "not up, and not asked: node 'd' is down"});
+             {"agent \"x\"", "nor on the 3 others that were asked", "1 gave no answer",
+              "its answer is wrong", "not up, and not asked: node 'd' is down"});
   CheckError(world.Fetch("x@d").status(), absl::StatusCode::kUnavailable, {"node 'd'"});
   CheckError(world.Fetch("x@b").status(), absl::StatusCode::kNotFound, {"agent \"x\"", "user 0"});
 }
@@ -150,7 +150,7 @@ TEST_CASE("a node that has the agent decides, whether or not it gives the sectio
   AgentsWorld world;
   for (const std::string name : {"b", "c"}) {
     world[name].Register("x");
-    world[name].Publish(Cache("kv", 1, 1), 1, {.read = name == "c"});
+    world[name].Publish(Cache("kv", 1, 1), 1, {name == "c", true, {}});
   }
   CheckError(world.Fetch("x").status(), absl::StatusCode::kPermissionDenied,
              {"\"kv\"", "\"x\"", "not for reading"});
@@ -163,8 +163,11 @@ TEST_CASE("a node that has the agent decides, whether or not it gives the sectio
 TEST_CASE("what one user may see another does not get from what is kept") {
   AgentsWorld world;
   world["b"].Register("x", 1, 5);
-  world["b"].Publish(Cache("kv", 1, 1), 1, {true, false, {7}});
+  world["b"].Publish(Cache("kv", 1, 1), 1, {true, false, {7, 9}});
   const auto of_seven = world.Fetch("x", "kv", false, 7u).value();
+  const auto of_nine = world.Fetch("x", "kv", false, 9u).value();
+  CHECK(of_nine->CheckAccess(9, false).ok());
+  CHECK_FALSE(of_nine->CheckAccess(7, false).ok());
   CHECK(of_seven->CheckAccess(7, false).ok());
   CHECK_FALSE(of_seven->CheckAccess(7, true).ok());
   CHECK_FALSE(of_seven->CheckAccess(8, false).ok());
@@ -228,18 +231,28 @@ TEST_CASE("what a node sends is looked at before it is used") {
     section.name = "kw";
     c->set_whole(p2p::EncodeSection(section));
   });
-  b.lie = nullptr;
-  const auto good = world.Fetch("x@b").value();
-  // A change that does not fit: the whole is asked for, once.
-  b.Publish(Cache("kv", 2, 1));
-  const size_t asked = b.asked;
+}
+
+TEST_CASE("a change that does not fit has the whole asked for, once") {
+  AgentsWorld world;
+  FakeNode& b = world["b"];
+  b.Register("x");
+  p2p::Section section = Cache("kv", 80, 1);
+  b.Publish(section);
+  REQUIRE(world.Fetch("x@b").ok());
+  section.sets.pop_back();
+  b.Publish(section);
   b.lie = [](Content* c) {
     if (c->has_delta()) c->set_delta(c->delta() + "x");
-    if (c->has_unchanged()) c->set_delta("x");
   };
-  const auto fetched = world.Fetch("x@b").value();
-  CHECK(fetched->version() == 2);
-  CHECK(b.asked <= asked + 2);
+  CHECK(world.Fetch("x@b").value()->version() == 2);
+  CHECK(b.asked == 3);
+  CHECK(b.last.content_case() == Content::kWhole);
+  section.sets.pop_back();
+  b.Publish(section);
+  b.lie = [](Content* c) { c->has_delta() ? c->set_delta("x") : c->set_whole("x"); };
+  CHECK(world.Fetch("x@b").status().code() == absl::StatusCode::kInternal);
+  CHECK(b.asked == 5);
 }
 
 TEST_CASE("a notification goes to one node, once, and says where it is from") {
