@@ -24,7 +24,7 @@ constexpr size_t kReplyBytesMax = 64 << 10;
 constexpr size_t kReplyFdsMax = 4;
 // What the daemon reads as one packet; it takes a longer one for an attack. A section of 1024 sets
 // fits.
-constexpr size_t kRequestBytesMax = 64 << 10;
+constexpr size_t kRequestBytesMax = 96 << 10;
 
 absl::Status GoneStatus() {
   return absl::UnavailableError(

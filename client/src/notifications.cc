@@ -16,6 +16,12 @@ constexpr int64_t kSliceMs = 30'000;
 // The answer has to get here.
 constexpr std::chrono::seconds kGrace(60);
 
+// The clock's value is added to: a day is as good as forever.
+std::chrono::steady_clock::time_point TimePoint(int64_t deadline_ns) {
+  const int64_t ns = std::min(deadline_ns, NowNs() + int64_t{86'400} * 1'000'000'000);
+  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(ns));
+}
+
 }  // namespace
 
 absl::Status Notifications::Send(const std::string& agent, const std::string& payload) {
@@ -28,8 +34,10 @@ absl::StatusOr<NotificationsTaken> Notifications::Take(uint32_t max, int64_t dea
     std::lock_guard lock(mutex_);
     if (event_.valid()) DrainEventFd(event_.get());
   }
+  std::unique_lock waiting(waiting_, std::defer_lock);
+  if (deadline_ns > NowNs()) (void)waiting.try_lock_until(TimePoint(deadline_ns));
   while (true) {
-    const int64_t left_ns = deadline_ns - NowNs();
+    const int64_t left_ns = waiting.owns_lock() ? deadline_ns - NowNs() : 0;
     // Rounded up: what is asked too early is asked again.
     const int64_t wait_ms = left_ns <= 0 ? 0 : std::min((left_ns - 1) / 1'000'000 + 1, kSliceMs);
     SHUNT_ASSIGN_OR_RETURN(

@@ -27,6 +27,8 @@ class Notifications {
 
  private:
   LeaseConnection* const lease_;
+  // Held while waiting for one: of two waiting requests the daemon would end the elder.
+  std::timed_mutex waiting_;
   std::mutex mutex_;
   UniqueFd event_;
 };
