@@ -230,12 +230,14 @@ class Session:
     # ---- life
 
     def close(self) -> None:
-        """Leaves all communicators. The daemon's side ends, and the memory with it, once the last array on a
+        """Leaves all communicators and withdraws all sections. The daemon's side ends, and the memory with it, once the last array on a
         region and the last Operation are gone too: a view never points to nothing. Closing twice is allowed."""
         if self._lease is None:
             return
         for communicator in list(self._communicators):
             communicator.leave()
+        for section in list(self._published):
+            self._lease.library.section_withdraw(self._lease.pointer, section.encode())
         self._published.clear()
         self._lease = None
 
