@@ -28,31 +28,42 @@ absl::Status Notifications::Send(const std::string& agent, const std::string& pa
   return lease_->Call(Notify{agent, payload}, RequestDeadlineNs()).status();
 }
 
-absl::StatusOr<NotificationsTaken> Notifications::Take(uint32_t max, int64_t deadline_ns) {
-  {
-    // Before the question: what comes after it makes the descriptor readable again.
-    std::lock_guard lock(mutex_);
-    if (event_.valid()) DrainEventFd(event_.get());
+absl::StatusOr<NotificationsTaken> Notifications::Ask(uint32_t max, int64_t wait_ms) {
+  SHUNT_ASSIGN_OR_RETURN(
+      LeaseConnection::Reply reply,
+      lease_->Call(TakeNotifications{max, static_cast<uint32_t>(wait_ms)},
+                   DeadlineAfterNs(std::chrono::milliseconds(wait_ms) + kGrace)));
+  auto* taken = std::get_if<NotificationsTaken>(&reply.message.response);
+  if (taken == nullptr) {
+    return absl::InternalError("shuntd's reply to TakeNotifications has no notifications");
   }
-  std::unique_lock waiting(waiting_, std::defer_lock);
-  if (deadline_ns > NowNs()) (void)waiting.try_lock_until(TimePoint(deadline_ns));
+  return std::move(*taken);
+}
+
+absl::StatusOr<NotificationsTaken> Notifications::Take(uint32_t max, int64_t deadline_ns) {
+  std::unique_lock lock(mutex_);
+  // Before the question: what comes after it makes the descriptor readable again.
+  if (event_.valid()) DrainEventFd(event_.get());
   while (true) {
-    const int64_t left_ns = waiting.owns_lock() ? deadline_ns - NowNs() : 0;
+    const int64_t left_ns = deadline_ns - NowNs();
+    if (left_ns > 0 && asking_) {
+      asked_.wait_until(lock, TimePoint(deadline_ns));
+      continue;
+    }
+    const bool waits = left_ns > 0;
     // Rounded up: what is asked too early is asked again.
-    const int64_t wait_ms = left_ns <= 0 ? 0 : std::min((left_ns - 1) / 1'000'000 + 1, kSliceMs);
-    SHUNT_ASSIGN_OR_RETURN(
-        LeaseConnection::Reply reply,
-        lease_->Call(TakeNotifications{max, static_cast<uint32_t>(wait_ms)},
-                     DeadlineAfterNs(std::chrono::milliseconds(wait_ms) + kGrace)));
-    auto* taken = std::get_if<NotificationsTaken>(&reply.message.response);
-    if (taken == nullptr) {
-      return absl::InternalError("shuntd's reply to TakeNotifications has no notifications");
+    const int64_t wait_ms = waits ? std::min((left_ns - 1) / 1'000'000 + 1, kSliceMs) : 0;
+    asking_ = asking_ || waits;
+    lock.unlock();
+    absl::StatusOr<NotificationsTaken> taken = Ask(max, wait_ms);
+    lock.lock();
+    if (waits) {
+      asking_ = false;
+      asked_.notify_all();
     }
-    if (taken->more) {
-      std::lock_guard lock(mutex_);
-      if (event_.valid()) SignalEventFd(event_.get());
-    }
-    if (!taken->notifications.empty() || left_ns <= 0) return std::move(*taken);
+    if (!taken.ok()) return taken;
+    if (taken->more && event_.valid()) SignalEventFd(event_.get());
+    if (!taken->notifications.empty() || !waits) return taken;
   }
 }
 

@@ -1,6 +1,7 @@
 // Notifications of a session's agent: what others send with their transfers, or alone.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -27,9 +28,12 @@ class Notifications {
 
  private:
   LeaseConnection* const lease_;
-  // Held while waiting for one: of two waiting requests the daemon would end the elder.
-  std::timed_mutex waiting_;
+  absl::StatusOr<NotificationsTaken> Ask(uint32_t max, int64_t wait_ms);
+
   std::mutex mutex_;
+  std::condition_variable asked_;
+  // A request waits at the daemon: of two it would end the elder.
+  bool asking_ = false;
   UniqueFd event_;
 };
 

@@ -9,8 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // Every part of an accepted reply is really there.
   if (reply.ok()) {
     volatile size_t seen = reply->message.size() + reply->response.index();
-    if (const auto* taken =
-            std::get_if<shunt::client::NotificationsTaken>(&reply->response)) {
+    if (const auto* taken = std::get_if<shunt::client::NotificationsTaken>(&reply->response)) {
       for (const auto& n : taken->notifications) seen = seen + n.from.size() + n.payload.size();
     }
     if (const auto* fetched = std::get_if<shunt::client::SectionFetched>(&reply->response)) {
