@@ -315,9 +315,10 @@ SHUNT_API int shunt_section_publish(shunt_session* session, const char* name, co
                                     shunt_list** list);
 /* NOT_FOUND if there is none by that name. */
 SHUNT_API int shunt_section_withdraw(shunt_session* session, const char* name);
-/* Another agent's section: `agent`, or "agent@node" where it is another node's. `access` is what it
- * is wanted for (default: SHUNT_ACCESS_READ). NOT_FOUND: no such agent or section, or it may not be
- * seen; PERMISSION_DENIED: it may not be used so. */
+/* Another agent's section: "agent@node", or "agent": this node's, or else the first other node's,
+ * by name, that has one. `access` is what it is wanted for (default: SHUNT_ACCESS_READ). NOT_FOUND:
+ * no such agent or section, or it may not be seen; PERMISSION_DENIED: it may not be used so;
+ * UNAVAILABLE, DEADLINE_EXCEEDED: its node cannot be reached, or does not answer. */
 SHUNT_API int shunt_section_fetch(shunt_session* session, const char* agent, const char* section,
                                   shunt_access access, shunt_list** list);
 /* A list of one's own memory: checked once, for any number of transfers. */
@@ -471,7 +472,8 @@ SHUNT_API int shunt_notify(shunt_session* session, const char* agent, const void
                            uint64_t bytes);
 
 typedef struct shunt_notification {
-  const char* from; /* the agent that sent it; "": a session without a name */
+  const char* from; /* the agent that sent it, "agent@node" if on another one; "" or "@node": a
+                       session without a name */
   const void* payload;
   uint64_t bytes;
 } shunt_notification;

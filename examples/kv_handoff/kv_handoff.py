@@ -2,7 +2,8 @@
 """Hands the KV cache of a request from a prefill process to a decode process, block by block.
 
     kv_handoff.py            # both, as two processes
-    kv_handoff.py decode     # or one each, decode first; between nodes: PREFILL=prefill@NODE, DECODE=decode@NODE
+    kv_handoff.py decode     # or one each, decode first, on one node or two
+    kv_handoff.py prefill
 
 prefill publishes its paged cache, fills some blocks of every layer, and tells decode which. decode pulls these into
 blocks that are free in its own cache. The notification that comes with the last byte tells prefill that it may use
@@ -10,7 +11,6 @@ them again.
 """
 
 import json
-import os
 import subprocess
 import sys
 
@@ -19,7 +19,6 @@ import shunt
 
 LAYERS, BLOCKS, TOKENS, WIDTH = 4, 256, 16, 1024  # a block: TOKENS tokens of one layer, keys and values
 REQUEST = "request-7"
-PREFILL, DECODE = os.environ.get("PREFILL", "prefill"), os.environ.get("DECODE", "decode")
 
 
 def content(block):
@@ -41,7 +40,7 @@ def prefill(session):
     blocks = [17, 200, 3, 42]  # as a block manager would give them
     for block in blocks:
         cache[:, block] = content(block)
-    session.notify(DECODE, json.dumps({"request": REQUEST, "blocks": blocks}).encode())
+    session.notify("decode", json.dumps({"request": REQUEST, "blocks": blocks}).encode())
 
     (taken,) = agent.notifications(timeout=30)
     print(f"prefill: {taken.sender} has {taken.payload.decode()}; blocks {blocks} are free", flush=True)
@@ -56,7 +55,7 @@ def decode(session):
     (message,) = agent.notifications(timeout=30)
     request = json.loads(message.payload)
     free = list(range(len(request["blocks"])))
-    theirs = session.fetch(PREFILL, "kv")  # once for each prefill process, not for each request
+    theirs = session.fetch("prefill", "kv")  # once for each prefill process, not for each request
     transfer = session.pull(select(mine, free), select(theirs, request["blocks"]),
                             notify=request["request"].encode(), priority="latency")
     transfer.wait(timeout=30)

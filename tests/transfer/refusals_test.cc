@@ -229,6 +229,25 @@ TEST_CASE("arguments that no daemon need see are refused at once") {
   }());
 }
 
+TEST_CASE("a selection too long to be explained is moved all the same") {
+  REQUIRE_NOTHROW([] {
+    Session session = Open(Daemon());
+    Buffer<uint8_t> memory = session.Allocate<uint8_t>(2 << 18);
+    Agent agent = session.Agent(FreshAgent("long"));
+    const List from = agent.Prepare({Blocks(memory.data(), 2, 1 << 17)});
+    const List to = agent.Prepare({Blocks(memory.data() + (1 << 18), 2, 1 << 17)});
+    std::vector<uint32_t> ids(1 << 17);
+    for (uint32_t i = 0; i < ids.size(); ++i) ids[i] = i ^ 1;
+    for (size_t i = 0; i < 1 << 18; ++i) memory[i] = static_cast<uint8_t>(i * 7);
+    ExpectError(SHUNT_RESOURCE_EXHAUSTED, {"at most 98304 fit"},
+                [&] { agent.Explain(SHUNT_PUSH, from.Ids(ids), to.Ids(ids)); });
+    agent.Push(from.Ids(ids), to.All()).Wait(30s);
+    for (size_t i = 0; i < 1 << 18; ++i) {
+      Expect(memory[(1 << 18) + i] == memory[i ^ 2], "byte " + std::to_string(i));
+    }
+  }());
+}
+
 TEST_CASE("memory that a transfer uses is freed only after it, and freed memory is named") {
   REQUIRE_NOTHROW([] {
     Pair p;

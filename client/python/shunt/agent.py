@@ -18,7 +18,7 @@ _ACCESS = {"default": 0, "read": 1, "write": 2, "read_write": 3}
 
 
 class Notification(NamedTuple):
-    sender: str  # the agent that sent it; "": a session without a name
+    sender: str  # the agent that sent it, "agent@node" if on another one; "" or "@node": a session without a name
     payload: bytes
 
 

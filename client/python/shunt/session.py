@@ -141,9 +141,10 @@ class Session:
         return Agent(self, self._open("agent"), name)
 
     def fetch(self, agent: str, section: str, access: str = "read") -> List:
-        """Another agent's section, to name pieces of it; "agent@node" where the agent is another node's. `access`:
-        what it is wanted for, "read" to pull, "write" to push, "read_write" for both. NotFound: no such agent or
-        section; PermissionDenied: it may not be used so."""
+        """Another agent's section, to name pieces of it: "agent@node", or "agent": this node's, or else the first
+        other node's, by name, that has one. `access`: what it is wanted for, "read" to pull, "write" to push,
+        "read_write" for both. NotFound: no such agent or section; PermissionDenied: it may not be used so;
+        Unavailable: its node cannot be reached."""
         lease = self._open("fetch")
         pointer = ctypes.c_void_p()
         status = lease.library.section_fetch(
