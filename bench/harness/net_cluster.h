@@ -45,6 +45,8 @@ class NetCluster {
   // The nodes with ranks come first, then the aggregators.
   const std::vector<Node>& nodes() const { return nodes_; }
   int rank_nodes() const { return rank_nodes_; }
+  // As the daemons' configuration has it.
+  static std::string NodeName(int node) { return "n" + std::to_string(node); }
   const std::string& link_rate() const { return link_rate_; }
 
   absl::Status Shape(const std::string& link_rate);

@@ -214,10 +214,12 @@ std::optional<int> ParsePerfOptions(int argc, char** argv, PerfOptions* options)
   SweepTexts texts;
   std::string cpus;
   std::string bind = "none";
+  std::string piece_bytes = "16K";
   app.add_option(
          "op", options->op,
          "Operation: " + AllNames(kOperationCount, OperationName) +
-             "; or join (time to make a communicator), open (time to open a session), soak "
+             "; or pull, push (transfers between pairs of ranks), join (time to make a "
+             "communicator), open (time to open a session), soak "
              "(what the daemon keeps of dead sessions and communicators), idle (its CPU time "
              "with 4 idle sessions)")
       ->required();
@@ -232,17 +234,34 @@ std::optional<int> ParsePerfOptions(int argc, char** argv, PerfOptions* options)
          "join: communicators (200); open: processes (20); soak: communicators, and a tenth "
          "as many sessions (10000); idle: seconds (10)")
       ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}));
+  app.add_option("--piece-bytes", piece_bytes, "pull, push: bytes of a piece, at most")
+      ->capture_default_str();
+  app.add_option("--form", options->form,
+                 "pull, push: ids (permuted, 32 bits), runs (of one permuted piece each), pieces "
+                 "(raw ones, permuted) or all (in order)")
+      ->check(CLI::IsMember({"ids", "runs", "pieces", "all"}))
+      ->capture_default_str();
+  app.add_option("--in-flight", options->in_flight, "pull, push: transfers at once")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   app.add_flag("--open-child", options->open_child)->group("");  // open starts itself with it
   return Parse(app, argc, argv, [&] {
     FinishSweep(texts, options);
     options->cpus = ParseCpuList(cpus);
     options->bind = bind == "cores";
-    const bool other = options->op == "join" || options->op == "open" || options->op == "soak" ||
-                       options->op == "idle";
+    options->piece_bytes = BytesOrThrow("--piece-bytes", piece_bytes);
+    if (options->piece_bytes == 0) throw CLI::ValidationError("--piece-bytes", "is 0");
+    const bool moves = options->op == "pull" || options->op == "push";
+    if (moves && options->ranks % 2 != 0) {
+      throw CLI::ValidationError("--ranks", std::to_string(options->ranks) +
+                                                ": transfers are between pairs, so an even number");
+    }
+    const bool other = moves || options->op == "join" || options->op == "open" ||
+                       options->op == "soak" || options->op == "idle";
     if (!other && !ParseOperation(options->op)) {
       throw CLI::ValidationError("op", "\"" + options->op + "\" is not an operation; known: " +
                                            AllNames(kOperationCount, OperationName) +
-                                           " join open soak idle");
+                                           " pull push join open soak idle");
     }
   });
 }

@@ -42,11 +42,15 @@ struct SweepOptions {
 absl::StatusOr<std::unique_ptr<NetCluster>> StartNodes(const SweepOptions& options);
 
 struct PerfOptions : SweepOptions {
-  std::string op;         // an Operation's name, or join, open, soak, idle
+  std::string op;         // an Operation's name, or pull, push, join, open, soak, idle
   std::vector<int> cpus;  // ranks may run on these; empty: all
   bool bind = false;      // one rank on each of them in turn
   int64_t count = 0;      // of join, open, soak, idle: how many or how long; 0: their default
   bool open_child = false;
+  // Of pull and push.
+  uint64_t piece_bytes = 16 << 10;
+  std::string form = "ids";  // or runs, pieces, all
+  int in_flight = 1;
 };
 
 struct CompareOptions : SweepOptions {

@@ -16,6 +16,7 @@
 #include "bench/harness/worker.h"
 #include "bench/perf/lifecycle.h"
 #include "bench/perf/shunt_backend.h"
+#include "bench/perf/transfers.h"
 #include "runtime/core/status.h"
 
 namespace shunt::bench {
@@ -180,8 +181,10 @@ class Sweep {
 absl::Status RunBenchmark(const PerfOptions& options, uint64_t* wrong) {
   if (options.open_child) return OpenChild(options.socket);
   const auto op = ParseOperation(options.op);
-  if (options.nodes > 1 && !op && options.op != "join") {
-    return absl::InvalidArgumentError("--nodes: for operations and join, not for " + options.op);
+  const bool moves = options.op == "pull" || options.op == "push";
+  if (options.nodes > 1 && !op && !moves && options.op != "join") {
+    return absl::InvalidArgumentError("--nodes: for operations, transfers and join, not for " +
+                                      options.op);
   }
   SHUNT_ASSIGN_OR_RETURN(const auto cluster, StartNodes(options));
   SHUNT_ASSIGN_OR_RETURN(const auto daemons, Daemons::Start(cluster.get(), options.socket));
@@ -195,6 +198,8 @@ absl::Status RunBenchmark(const PerfOptions& options, uint64_t* wrong) {
     status = sweep.Run(home);
     records = sweep.records();
     *wrong = sweep.wrong();
+  } else if (moves) {
+    status = BenchmarkTransfers(options, home, cluster.get(), &records, wrong);
   } else if (options.op == "join") {
     status = BenchmarkJoin(options, home, &records);
   } else if (options.op == "open") {

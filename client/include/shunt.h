@@ -8,8 +8,9 @@
  * the words of the calling thread's last failure: which rank, which call, which value, what was
  * expected.
  *
- * Threads. Sessions and communicators may be used from several threads at once. A handle (shunt_op)
- * belongs to one thread at a time.
+ * Threads. Sessions, communicators, lists and transfers may be used from several threads at once. A
+ * handle of an operation (shunt_op) belongs to one thread at a time. Nothing is used while another
+ * thread releases it.
  *
  * Order. Collectives of one communicator take effect in the order in which they were made, and so
  * do the sends and receives of one pair of ranks in one direction. Nothing but waiting orders a
@@ -252,6 +253,246 @@ SHUNT_API int shunt_op_wait(shunt_op* op, int64_t timeout_ns);
 SHUNT_API int shunt_op_fd(shunt_op* op, int* fd);
 /* Frees the handle. An operation that has not ended is waited for first. NULL is allowed. */
 SHUNT_API void shunt_op_release(shunt_op* op);
+
+/* ---- Transfers ----------------------------------------------------------------------------------
+ *
+ * A session takes a name and is an agent. An agent publishes sections: named sets of pieces of its
+ * regions. Another agent, or any session, fetches a section, and pulls pieces of it into its own
+ * memory, or pushes into them; the daemons move the bytes. Memory that transfers name is from
+ * shunt_alloc. docs/transfers.md has an example.
+ *
+ * What a list, a selection or a notification is made from belongs to the caller again when the call
+ * returns. The memory that a transfer reads or writes belongs to it until it has ended.
+ */
+
+typedef struct shunt_list shunt_list;         /* pieces that transfers name: see below */
+typedef struct shunt_transfer shunt_transfer; /* one in flight */
+
+/* Gives the session a name, 1 to 255 printable bytes without "/" and "@", by which others find it
+ * until the session ends. `incarnation` (may be NULL) is a random number: lists that were fetched
+ * from an earlier agent of this name are refused. ALREADY_EXISTS: another session of this user has
+ * the name, or this one has another. */
+SHUNT_API int shunt_agent_register(shunt_session* session, const char* name, uint64_t* incarnation);
+
+typedef struct shunt_dimension {
+  uint64_t count;
+  int64_t stride_bytes; /* from one piece to the next; not negative */
+} shunt_dimension;
+
+/* Pieces of `bytes` bytes each; the first lies at `pointer`. With d dimensions there are
+ * dims[0].count * ... * dims[d - 1].count of them, the last dimension running fastest; without any,
+ * it is one. Strides nest: each is at least as long as what the smaller ones span. */
+typedef struct shunt_set {
+  const void* pointer;
+  uint64_t bytes;
+  uint32_t dimensions; /* 0 to 3 */
+  uint32_t reserved;   /* 0 */
+  shunt_dimension dims[3];
+} shunt_set;
+
+typedef int32_t shunt_access; /* shunt_access_value */
+enum shunt_access_value {
+  SHUNT_ACCESS_DEFAULT = 0, /* what the call's place says */
+  SHUNT_ACCESS_READ = 1,    /* others may pull */
+  SHUNT_ACCESS_WRITE = 2,   /* others may push */
+  SHUNT_ACCESS_READ_WRITE = 3
+};
+
+typedef struct shunt_publish_options {
+  size_t struct_size;
+  shunt_access access; /* default: SHUNT_ACCESS_READ_WRITE */
+  uint32_t tenant_count;
+  const uint32_t* tenants; /* user ids beside one's own that have this access */
+} shunt_publish_options;
+
+/* Publishes sets (1 to 1024) under a name of 1 to 255 bytes, or others in their place: lists that
+ * were fetched before are then refused with FAILED_PRECONDITION. `list`, which may be NULL, is the
+ * same pieces for transfers of one's own; it ends with the section. Pieces are numbered through all
+ * sets. FAILED_PRECONDITION: the session is no agent. INVALID_ARGUMENT and OUT_OF_RANGE name the
+ * set that is wrong. */
+SHUNT_API int shunt_section_publish(shunt_session* session, const char* name, const shunt_set* sets,
+                                    uint64_t count, const shunt_publish_options* options,
+                                    shunt_list** list);
+/* NOT_FOUND if there is none by that name. */
+SHUNT_API int shunt_section_withdraw(shunt_session* session, const char* name);
+/* Another agent's section: "agent@node", or "agent": this node's, or else the first other node's,
+ * by name, that has one. `access` is what it is wanted for (default: SHUNT_ACCESS_READ). NOT_FOUND:
+ * no such agent or section, or it may not be seen; PERMISSION_DENIED: it may not be used so;
+ * UNAVAILABLE, DEADLINE_EXCEEDED: its node cannot be reached, or does not answer. */
+SHUNT_API int shunt_section_fetch(shunt_session* session, const char* agent, const char* section,
+                                  shunt_access access, shunt_list** list);
+/* A list of one's own memory: checked once, for any number of transfers. */
+SHUNT_API int shunt_list_prepare(shunt_session* session, const shunt_set* sets, uint64_t count,
+                                 shunt_list** list);
+
+typedef struct shunt_list_facts {
+  size_t struct_size; /* set by the caller */
+  uint64_t pieces;
+  uint64_t piece_bytes; /* what all pieces have; 0 if they differ */
+  uint64_t bytes;       /* of all pieces */
+  uint64_t version;     /* of the section; 0: of no section */
+  uint64_t incarnation; /* of a fetched section's agent; else 0 */
+  const char* node;     /* of a fetched section's agent, "": this one; valid as long as the list */
+} shunt_list_facts;
+
+/* Fills what `facts->struct_size` has room for. Asks nobody. */
+SHUNT_API int shunt_list_info(const shunt_list* list, shunt_list_facts* facts);
+/* Frees the handle. Transfers in flight keep what they use. NULL is allowed. */
+SHUNT_API void shunt_list_release(shunt_list* list);
+
+typedef int32_t shunt_form; /* shunt_form_value: what a selection's array holds */
+enum shunt_form_value {
+  SHUNT_FORM_ALL = 0,    /* no array: all pieces of the list, in order */
+  SHUNT_FORM_RUNS = 1,   /* shunt_run */
+  SHUNT_FORM_IDS32 = 2,  /* uint32_t */
+  SHUNT_FORM_IDS64 = 3,  /* uint64_t */
+  SHUNT_FORM_PIECES = 4, /* shunt_piece: places in regions of the list */
+  SHUNT_FORM_POINTERS =
+      5, /* shunt_span: places in this session's memory, where the list is its own */
+};
+
+/* Pieces first, first + step, ... of a list. */
+typedef struct shunt_run {
+  uint64_t first;
+  uint64_t count;
+  uint64_t step; /* 0 is taken as 1 */
+} shunt_run;
+
+typedef struct shunt_piece {
+  uint64_t region_id; /* as shunt_region_id says where the region is one's own */
+  uint64_t offset_bytes;
+  uint64_t bytes;
+} shunt_piece;
+
+typedef struct shunt_span {
+  const void* pointer;
+  uint64_t bytes;
+} shunt_span;
+
+/* One side of a transfer: pieces of a list, in the order in which their bytes are the payload. The
+ * sides may be cut differently, as long as both have equally many bytes. */
+typedef struct shunt_selection {
+  size_t struct_size;
+  const shunt_list* list;
+  shunt_form form;
+  uint32_t reserved; /* 0 */
+  const void* data;  /* `count` elements, 1 to 2^24 */
+  uint64_t count;
+  /* Ids only. Id i names the `unit` pieces from i * unit on. All ids are walked `repeats` times,
+   * the next time with repeat_step added to each: the same blocks of every layer need be named
+   * once. */
+  uint64_t unit;    /* 0 is taken as 1 */
+  uint64_t repeats; /* 0 is taken as 1 */
+  uint64_t repeat_step;
+} shunt_selection;
+
+typedef int32_t shunt_direction; /* shunt_direction_value */
+enum shunt_direction_value {
+  SHUNT_PULL = 0, /* from the remote side into the local one */
+  SHUNT_PUSH = 1
+};
+
+typedef int32_t shunt_priority; /* shunt_priority_value: whose bytes go first */
+enum shunt_priority_value {
+  SHUNT_PRIORITY_BULK = 0,
+  SHUNT_PRIORITY_LATENCY = 1,
+  SHUNT_PRIORITY_BACKGROUND = 2
+};
+
+typedef struct shunt_transfer_options {
+  size_t struct_size;
+  int64_t timeout_ns; /* 0: 60 s; SHUNT_FOREVER: none. When it passes the transfer ends with
+                         DEADLINE_EXCEEDED, and the destination holds any part of it */
+  shunt_priority priority;
+  uint32_t reserved;           /* 0 */
+  const void* notification;    /* NULL: none. To the agent that published `remote`, exactly once,
+                                  when the last byte is there */
+  uint64_t notification_bytes; /* at most 1024; may be 0 */
+} shunt_transfer_options;
+
+/* Begins a transfer between the session's own pieces and those of a fetched section, or again of
+ * its own memory. Returns when it is posted, without waiting for the daemon. `options` may be NULL.
+ * INVALID_ARGUMENT: an array that is null or empty, a span outside regions. RESOURCE_EXHAUSTED: too
+ * many are in flight. All else that can be wrong is the transfer's outcome: INVALID_ARGUMENT (sides
+ * of different lengths, pieces of the destination that overlap), OUT_OF_RANGE (a piece that the
+ * list does not have), NOT_FOUND (a list or region that is gone), FAILED_PRECONDITION (the section
+ * has changed since it was fetched, or its agent is another one), PERMISSION_DENIED,
+ * RESOURCE_EXHAUSTED (too many notifications wait at the receiver), DEADLINE_EXCEEDED, CANCELLED,
+ * UNAVAILABLE (an agent or a daemon is gone). */
+SHUNT_API int shunt_transfer_post(shunt_session* session, shunt_direction direction,
+                                  const shunt_selection* local, const shunt_selection* remote,
+                                  const shunt_transfer_options* options, shunt_transfer** transfer);
+/* Several threads may wait for one transfer, or for several; none may release it meanwhile. */
+/* *done = 1 when it has ended; the return value is then its outcome. Does not wait for it. */
+SHUNT_API int shunt_transfer_poll(shunt_transfer* transfer, int* done);
+/* Blocks until it has ended and returns its outcome. A timeout here (0: 60 s) gives
+ * DEADLINE_EXCEEDED and leaves it running. */
+SHUNT_API int shunt_transfer_wait(shunt_transfer* transfer, int64_t timeout_ns);
+/* A descriptor that becomes readable when it has ended. Owned by the handle. */
+SHUNT_API int shunt_transfer_fd(shunt_transfer* transfer, int* fd);
+/* Has it end soon, with CANCELLED unless all has been moved. Does not wait for the end. */
+SHUNT_API int shunt_transfer_cancel(shunt_transfer* transfer);
+
+typedef struct shunt_report {
+  size_t struct_size; /* set by the caller */
+  uint64_t bytes;
+  uint64_t waited_ns; /* until the first byte was moved */
+  uint64_t moved_ns;  /* from there to the end */
+  char route[16];     /* "copy": within this node; "pull", "push": between nodes */
+} shunt_report;
+
+/* Of a transfer that has ended well; FAILED_PRECONDITION before its end, its outcome if that is a
+ * failure. Asks the daemon once. */
+SHUNT_API int shunt_transfer_report(shunt_transfer* transfer, shunt_report* report);
+/* Frees the handle. A transfer that has not ended is waited for first. NULL is allowed. */
+SHUNT_API void shunt_transfer_release(shunt_transfer* transfer);
+
+typedef struct shunt_explanation {
+  size_t struct_size; /* set by the caller */
+  uint64_t bytes;
+  uint64_t copy_runs;    /* copies after cutting at both sides' borders, or messages */
+  uint64_t predicted_ns; /* if nothing else ran; 0: nothing like it has been seen */
+  uint64_t bytes_ahead;  /* of others in its class or a better one */
+  char route[16];        /* as in shunt_report */
+} shunt_explanation;
+
+/* What shunt_transfer_post would do; nothing is begun. Errors are those of the transfer's outcome.
+ * RESOURCE_EXHAUSTED if the selections are too long for one request (some thousand ids). */
+SHUNT_API int shunt_transfer_explain(shunt_session* session, shunt_direction direction,
+                                     const shunt_selection* local, const shunt_selection* remote,
+                                     const shunt_transfer_options* options,
+                                     shunt_explanation* explanation);
+
+/* ---- Notifications ----------------------------------------------------------------------------
+ */
+
+/* A notification alone, of at most 1024 bytes, to an agent ("agent" or "agent@node").
+ * RESOURCE_EXHAUSTED: too many wait there. */
+SHUNT_API int shunt_notify(shunt_session* session, const char* agent, const void* payload,
+                           uint64_t bytes);
+
+typedef struct shunt_notification {
+  const char* from; /* the agent that sent it, "agent@node" if on another one; "" or "@node": a
+                       session without a name */
+  const void* payload;
+  uint64_t bytes;
+} shunt_notification;
+
+typedef struct shunt_notifications {
+  uint64_t count;
+  const shunt_notification* items;
+  int32_t more; /* 1: others have come */
+} shunt_notifications;
+
+/* What has come for this session's agent, oldest first, each exactly once; at most `max` (0: as
+ * many as fit into an answer). With none there it waits for the first, `timeout_ns` at most (0: not
+ * at all); a timeout gives a count of 0. Freed by shunt_notifications_release. */
+SHUNT_API int shunt_notifications_take(shunt_session* session, uint32_t max, int64_t timeout_ns,
+                                       shunt_notifications** notifications);
+SHUNT_API void shunt_notifications_release(shunt_notifications* notifications);
+/* A descriptor that becomes readable when notifications may have come; shunt_notifications_take
+ * takes it back. Owned by the session. */
+SHUNT_API int shunt_notifications_fd(shunt_session* session, int* fd);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -16,6 +16,19 @@ enum RequestField : uint32_t {
   kLeave = 8,
   kWatchOperation = 9,
   kCloseSession = 10,
+  kRegisterAgent = 11,
+  kPublishSection = 12,
+  kWithdrawSection = 13,
+  kFetchSection = 14,
+  kPrepareList = 15,
+  kReleaseList = 16,
+  kWaitTransfer = 17,
+  kCancelTransfer = 18,
+  kWatchTransfer = 19,
+  kNotify = 20,
+  kTakeNotifications = 21,
+  kWatchNotifications = 22,
+  kExplainTransfer = 23,
 };
 
 struct RequestEncoder {
@@ -64,6 +77,26 @@ struct RequestEncoder {
     w.Varint(3, m.sequence);
   }
   void operator()(const CloseSession&) { field = kCloseSession; }
+  void operator()(const RegisterAgent& m) { Fields(kRegisterAgent, m); }
+  void operator()(const PublishSection& m) { Fields(kPublishSection, m); }
+  void operator()(const WithdrawSection& m) { Fields(kWithdrawSection, m); }
+  void operator()(const FetchSection& m) { Fields(kFetchSection, m); }
+  void operator()(const PrepareList& m) { Fields(kPrepareList, m); }
+  void operator()(const ReleaseList& m) { Fields(kReleaseList, m); }
+  void operator()(const WaitTransfer& m) { Fields(kWaitTransfer, m); }
+  void operator()(const CancelTransfer& m) { Fields(kCancelTransfer, m); }
+  void operator()(const WatchTransfer& m) { Fields(kWatchTransfer, m); }
+  void operator()(const Notify& m) { Fields(kNotify, m); }
+  void operator()(const TakeNotifications& m) { Fields(kTakeNotifications, m); }
+  void operator()(const WatchNotifications& m) { Fields(kWatchNotifications, m); }
+  void operator()(const ExplainTransfer& m) { Fields(kExplainTransfer, m); }
+
+  template <typename Message>
+  void Fields(RequestField request, const Message& m) {
+    field = request;
+    WireWriter w(&body);
+    EncodeFields(m, &w);
+  }
 };
 
 bool Decode(std::string_view data, SessionOpened* m) {
@@ -116,6 +149,11 @@ bool Decode(std::string_view data, Joined* m) {
 }
 
 template <typename T>
+bool DecodeFieldsInto(std::string_view data, LeaseReply* reply) {
+  return DecodeFields(data, &reply->response.emplace<T>());
+}
+
+template <typename T>
 bool DecodeInto(std::string_view data, LeaseReply* reply) {
   return Decode(data, &reply->response.emplace<T>());
 }
@@ -158,6 +196,27 @@ absl::StatusOr<LeaseReply> DecodeLeaseReply(std::string_view packet) {
         break;
       case 7:
         ok = DecodeInto<Joined>(r.bytes(), &reply);
+        break;
+      case 8:
+        ok = DecodeFieldsInto<AgentRegistered>(r.bytes(), &reply);
+        break;
+      case 9:
+        ok = DecodeFieldsInto<SectionPublished>(r.bytes(), &reply);
+        break;
+      case 10:
+        ok = DecodeFieldsInto<SectionFetched>(r.bytes(), &reply);
+        break;
+      case 11:
+        ok = DecodeFieldsInto<ListPrepared>(r.bytes(), &reply);
+        break;
+      case 12:
+        ok = DecodeFieldsInto<TransferReport>(r.bytes(), &reply);
+        break;
+      case 13:
+        ok = DecodeFieldsInto<NotificationsTaken>(r.bytes(), &reply);
+        break;
+      case 14:
+        ok = DecodeFieldsInto<TransferExplained>(r.bytes(), &reply);
         break;
       default:
         break;  // a newer daemon's field

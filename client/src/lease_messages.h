@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/src/transfer_messages.h"
 
 namespace shunt::client {
 
@@ -53,8 +54,11 @@ struct WatchOperation {
 
 struct CloseSession {};
 
-using LeaseRequest = std::variant<OpenSession, AllocateRegion, FreeRegion, MapRegion, Join, Leave,
-                                  WatchOperation, CloseSession>;
+using LeaseRequest =
+    std::variant<OpenSession, AllocateRegion, FreeRegion, MapRegion, Join, Leave, WatchOperation,
+                 CloseSession, RegisterAgent, PublishSection, WithdrawSection, FetchSection,
+                 PrepareList, ReleaseList, WaitTransfer, CancelTransfer, WatchTransfer, Notify,
+                 TakeNotifications, WatchNotifications, ExplainTransfer>;
 
 // One packet.
 std::string Encode(uint64_t id, const LeaseRequest& request);
@@ -93,7 +97,10 @@ struct LeaseReply {
   int32_t code = 0;  // google.rpc.Code
   std::string message;
   // Monostate: success without a value, or a failure.
-  std::variant<std::monostate, SessionOpened, RegionAllocated, RegionMapped, Joined> response;
+  std::variant<std::monostate, SessionOpened, RegionAllocated, RegionMapped, Joined,
+               AgentRegistered, SectionPublished, SectionFetched, ListPrepared, TransferReport,
+               NotificationsTaken, TransferExplained>
+      response;
 };
 
 // INTERNAL if the packet is not a LeaseReply.

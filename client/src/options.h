@@ -35,4 +35,19 @@ absl::Status ReadOptions(const char* name, size_t least_bytes, const Struct* giv
   return absl::OkStatus();
 }
 
+// The other way: fills the first struct_size bytes that the user's struct has.
+template <typename Struct>
+absl::Status FillStruct(const char* name, Struct value, Struct* out) {
+  const size_t size = out->struct_size;
+  if (size < sizeof(size_t) || size > 4096) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ".struct_size is ", size,
+                                                   ", expected sizeof(", name, "), ",
+                                                   sizeof(Struct), " in this version"));
+  }
+  value.struct_size = size;
+  if (size > sizeof(Struct)) std::memset(static_cast<void*>(out), 0, size);
+  std::memcpy(out, &value, std::min(size, sizeof(Struct)));
+  return absl::OkStatus();
+}
+
 }  // namespace shunt::client

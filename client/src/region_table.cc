@@ -55,6 +55,17 @@ board::RegionRef RegionTable::Find(const void* p, size_t bytes) const {
   return {at->id, offset};
 }
 
+RegionTable::Holder RegionTable::HolderOf(const void* p) const {
+  const auto address = reinterpret_cast<uintptr_t>(p);
+  std::shared_lock lock(mutex_);
+  auto at = std::upper_bound(own_.begin(), own_.end(), address,
+                             [](uintptr_t a, const OwnRegion& r) { return a < Begin(r); });
+  if (at == own_.begin()) return {};
+  --at;
+  const Holder holder{at->id, at->mapping.data(), at->mapping.size()};
+  return holder.Holds(p, 0) ? holder : Holder{};
+}
+
 uint64_t RegionTable::OwnId(const void* data) const {
   std::shared_lock lock(mutex_);
   for (const OwnRegion& r : own_) {

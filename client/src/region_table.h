@@ -30,6 +30,21 @@ class RegionTable {
   std::optional<OwnRegion> RemoveOwn(const void* data);
   // The region that wholly holds [p, p + bytes); {0, 0} if none.
   board::RegionRef Find(const void* p, size_t bytes) const;
+  // The region that holds `p`: id 0 if none. For callers that ask for many places in a row.
+  struct Holder {
+    uint64_t id = 0;
+    const std::byte* begin = nullptr;
+    uint64_t bytes = 0;
+    // Whether [p, p + size) lies in it.
+    bool Holds(const void* p, uint64_t size) const {
+      const uint64_t offset = Offset(p);
+      return offset < bytes && size <= bytes - offset;
+    }
+    uint64_t Offset(const void* p) const {
+      return reinterpret_cast<uintptr_t>(p) - reinterpret_cast<uintptr_t>(begin);
+    }
+  };
+  Holder HolderOf(const void* p) const;
   // The id of the own region that begins at `data`; 0 if none.
   uint64_t OwnId(const void* data) const;
   // An own region's memory; null if there is none with this id.

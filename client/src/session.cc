@@ -1,6 +1,5 @@
 #include "client/src/session.h"
 
-#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -11,6 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/src/communicator.h"
+#include "client/src/notifications.h"
+#include "client/src/transfers.h"
 #include "runtime/core/clock.h"
 #include "runtime/core/status.h"
 #include "runtime/core/unix_socket.h"
@@ -19,11 +20,10 @@
 namespace shunt::client {
 namespace {
 
-constexpr uint32_t kRingEntries = 256;
+// What may be in flight: 80 bytes each of shared memory, of which only used pages exist.
+constexpr uint32_t kRingEntries = 1024;
 constexpr std::string_view kLeaseSuffix = ".lease";
 constexpr std::chrono::seconds kCloseWait(2);
-// How long a full submission queue is waited for. The daemon empties it in microseconds.
-constexpr int64_t kRingFullNs = 2'000'000'000;
 
 // Makes the pages of a fresh region resident from here, so that this process' cgroup pays for them.
 absl::Status Populate(const Mapping& mapping) {
@@ -57,7 +57,12 @@ absl::Status NoDaemon(const std::string& socket, const absl::Status& why) {
 int64_t RequestDeadlineNs() { return DeadlineAfterNs(std::chrono::seconds(60)); }
 
 Session::Session(std::unique_ptr<LeaseConnection> lease)
-    : pid_(::getpid()), lease_(std::move(lease)) {}
+    : pid_(::getpid()),
+      lease_(std::move(lease)),
+      notifications_(std::make_unique<Notifications>(lease_.get())),
+      transfers_(std::make_unique<Transfers>(this)),
+      ring_(std::make_unique<SubmissionRing>(
+          lease_.get(), [this](const ring::Completion& c) { transfers_->Ended(c); })) {}
 
 absl::StatusOr<std::shared_ptr<Session>> Session::Open(const Options& options) {
   const std::string path =
@@ -90,18 +95,9 @@ absl::Status Session::Start(const Options& options) {
     return absl::InternalError("shuntd's reply to OpenSession has no session or no rings");
   }
   id_ = opened->session_id;
-  if (!ring::CheckEntries(opened->ring_entries).ok()) {
-    return absl::InternalError(
-        absl::StrCat("shuntd made a ring of ", opened->ring_entries, " entries"));
-  }
-  const size_t bytes = ring::BytesFor(opened->ring_entries);
-  SHUNT_RETURN_IF_ERROR(CheckSealedMemfd(reply.fds[0].get(), bytes));
-  SHUNT_ASSIGN_OR_RETURN(ring_memory_, Mapping::Map(reply.fds[0].get(), bytes));
-  ::madvise(ring_memory_.data(), bytes, MADV_DONTFORK);
-  SHUNT_ASSIGN_OR_RETURN(
-      ring_, ring::RingClient::Attach(ring_memory_.data(), bytes, opened->ring_entries));
-  doorbell_ = std::move(reply.fds[1]);
-  regions_freed_seen_ = ring_.regions_freed();
+  SHUNT_RETURN_IF_ERROR(
+      ring_->Attach(reply.fds[0].get(), std::move(reply.fds[1]), opened->ring_entries));
+  regions_freed_seen_ = ring_->regions_freed();
   return absl::OkStatus();
 }
 
@@ -116,6 +112,8 @@ void Session::Close() {
   if (id_ != 0) (void)lease_->Call(CloseSession{}, DeadlineAfterNs(kCloseWait));
   ForkGuard().Remove(this);
   lease_->Shutdown();
+  // They keep the session.
+  transfers_->ForgetAll();
 }
 
 absl::Status Session::CheckProcess() const {
@@ -127,7 +125,7 @@ absl::Status Session::CheckProcess() const {
 
 void Session::OnForkChild() {
   lease_->CloseInChild();
-  if (doorbell_.valid()) ::close(doorbell_.Release());
+  ring_->CloseInChild();
 }
 
 // ---- Memory
@@ -165,6 +163,9 @@ absl::Status Session::Free(const void* data) {
       }
     }
   }
+  if (std::string what; transfers_->Uses(id, &what)) {
+    return absl::FailedPreconditionError(absl::StrCat("region ", id, " is in use by ", what));
+  }
   // Out of the table first: an operation that starts now must not find it.
   std::optional<RegionTable::OwnRegion> region = regions_.RemoveOwn(data);
   if (!region) return absl::NotFoundError("the region is being freed by another thread");
@@ -193,7 +194,7 @@ RegionTable::Memory Session::PeerRegion(uint64_t region_id) {
 }
 
 void Session::DropStaleRegions() {
-  const uint32_t freed = ring_.regions_freed();
+  const uint32_t freed = ring_->regions_freed();
   std::lock_guard lock(communicators_mutex_);
   const bool dropped = regions_.DropPeers([this] {
     uint32_t active = 0;
@@ -204,43 +205,6 @@ void Session::DropStaleRegions() {
 }
 
 // ---- For communicators
-
-void Session::CollectCompletions() {
-  // Outcomes are read from the board; completions only give their slots back.
-  ring::Completion completions[32];
-  while (ring_.PopCompletions(completions) == std::size(completions)) {
-  }
-}
-
-absl::Status Session::Submit(const ring::Submission& submission) {
-  std::lock_guard lock(ring_mutex_);
-  ring::Submission entry = submission;
-  entry.token = next_token_++;
-  CollectCompletions();
-  ring::RingClient::Pushed pushed = ring_.Push(entry);
-  for (int64_t deadline_ns = 0; pushed == ring::RingClient::Pushed::kFull;
-       pushed = ring_.Push(entry)) {
-    CollectCompletions();
-    if (ring::Completes(entry.opcode) && ring_.outstanding() >= ring_.entries()) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("session ", id_, ": ", ring_.entries(),
-                       " asynchronous operations are in flight, which is the most there can be"));
-    }
-    const int64_t now_ns = NowNs();
-    if (deadline_ns == 0) deadline_ns = now_ns + kRingFullNs;
-    if (lease_->Gone()) {
-      return absl::UnavailableError(
-          "shuntd is gone; the session is over. Once shuntd runs again, open a new one");
-    }
-    if (now_ns >= deadline_ns) {
-      return absl::UnavailableError(
-          "shuntd does not empty the session's ring: it is stopped or overloaded");
-    }
-    ::sched_yield();
-  }
-  if (pushed == ring::RingClient::Pushed::kDoneRingDoorbell) SignalEventFd(doorbell_.get());
-  return absl::OkStatus();
-}
 
 void Session::Add(Communicator* communicator) {
   std::lock_guard lock(communicators_mutex_);

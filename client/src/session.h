@@ -13,12 +13,15 @@
 #include "client/src/fork_guard.h"
 #include "client/src/lease_connection.h"
 #include "client/src/region_table.h"
+#include "client/src/submission_ring.h"
 #include "runtime/core/fd.h"
-#include "runtime/ring/ring.h"
+#include "runtime/ring/layout.h"
 
 namespace shunt::client {
 
 class Communicator;
+class Notifications;
+class Transfers;
 
 // Thread-safe. Kept alive by its handle, its communicators and their operations.
 class Session final : public std::enable_shared_from_this<Session>, private ForkTarget {
@@ -51,7 +54,7 @@ class Session final : public std::enable_shared_from_this<Session>, private Fork
   RegionTable::Memory PeerRegion(uint64_t region_id);
   // True if peers have freed regions since their mappings were last dropped.
   bool HasStaleRegions() const {
-    return ring_.regions_freed() != regions_freed_seen_.load(std::memory_order_relaxed);
+    return ring_->regions_freed() != regions_freed_seen_.load(std::memory_order_relaxed);
   }
   // Unmaps the peers' regions unless an operation besides the caller's is active. The caller's must
   // not have looked anything up yet.
@@ -60,16 +63,21 @@ class Session final : public std::enable_shared_from_this<Session>, private Fork
   // ---- For communicators
 
   LeaseConnection& lease() { return *lease_; }
-  // Gives the daemon work; see ring::Opcode. RESOURCE_EXHAUSTED if it has too much already.
-  absl::Status Submit(const ring::Submission& submission);
+  // See SubmissionRing::Submit.
+  absl::Status Submit(const ring::Submission& submission) { return ring_->Submit(submission); }
   void Add(Communicator* communicator);
   void Remove(Communicator* communicator);
+
+  // ---- For transfers
+
+  SubmissionRing& ring() { return *ring_; }
+  Transfers& transfers() { return *transfers_; }
+  Notifications& notifications() { return *notifications_; }
 
  private:
   explicit Session(std::unique_ptr<LeaseConnection> lease);
 
   absl::Status Start(const Options& options);
-  void CollectCompletions();
   absl::StatusOr<void*> MapOwn(uint64_t region_id, int fd, uint64_t bytes);
   void OnForkChild() override;
 
@@ -79,11 +87,9 @@ class Session final : public std::enable_shared_from_this<Session>, private Fork
   uint64_t id_ = 0;
   std::atomic<bool> closed_{false};
 
-  std::mutex ring_mutex_;
-  Mapping ring_memory_;
-  UniqueFd doorbell_;
-  ring::RingClient ring_;
-  uint64_t next_token_ = 1;
+  std::unique_ptr<Notifications> notifications_;
+  std::unique_ptr<Transfers> transfers_;
+  std::unique_ptr<SubmissionRing> ring_;
 
   RegionTable regions_;
   std::atomic<uint32_t> regions_freed_seen_{0};

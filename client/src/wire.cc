@@ -24,6 +24,7 @@ bool WireReader::Next() {
   if (tag >> 3 == 0 || tag >> 3 > 0x1fffffff) return Fail();
   field_ = static_cast<uint32_t>(tag >> 3);
   varint_ = 0;
+  fixed64_ = 0;
   bytes_ = {};
   switch (tag & 7) {
     case 0:
@@ -32,6 +33,11 @@ bool WireReader::Next() {
     case 5: {
       const size_t size = (tag & 7) == 1 ? 8 : 4;
       if (data_.size() < size) return Fail();
+      if (size == 8) {
+        for (size_t i = 0; i < size; ++i) {
+          fixed64_ |= uint64_t{static_cast<uint8_t>(data_[i])} << 8 * i;
+        }
+      }
       data_.remove_prefix(size);
       return true;
     }

@@ -19,6 +19,15 @@ class WireWriter {
   }
   // Negative int32 and int64 values take ten bytes, as the format says.
   void Int(uint32_t field, int64_t value) { Varint(field, static_cast<uint64_t>(value)); }
+  // A repeated field of numbers; nothing if there are none.
+  template <typename Numbers>
+  void Packed(uint32_t field, const Numbers& numbers) {
+    if (numbers.empty()) return;
+    std::string packed;
+    WireWriter inner(&packed);
+    for (const auto n : numbers) inner.Raw(n);
+    Nested(field, packed);
+  }
   void Bytes(uint32_t field, std::string_view bytes) {
     if (!bytes.empty()) Nested(field, bytes);
   }
@@ -55,6 +64,7 @@ class WireReader {
   uint32_t field() const { return field_; }
   // The field's value; 0 or "" if it has another wire type than asked for.
   uint64_t varint() const { return varint_; }
+  uint64_t fixed64() const { return fixed64_; }
   std::string_view bytes() const { return bytes_; }
 
  private:
@@ -67,6 +77,7 @@ class WireReader {
   std::string_view data_;
   std::string_view bytes_;
   uint64_t varint_ = 0;
+  uint64_t fixed64_ = 0;
   uint32_t field_ = 0;
   bool ok_ = true;
 };

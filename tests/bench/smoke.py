@@ -96,6 +96,18 @@ def lifecycle():
         assert [record["op"] for record in records] == names, records
 
 
+def transfers():
+    need("shunt-perf", "shuntd")
+    for op in ("pull", "push"):
+        for form in ("ids", "runs", "pieces", "all"):
+            _, records = run("shunt-perf", op, "--ranks", "4", "--form", form, "--sizes", "8,100K,1M", "--piece-bytes", "1000",
+                             "--in-flight", "3", *BRIEF)
+            check_records(records, op, 3)
+            assert all(record["form"] == form and 0 < record["post_us"] for record in records), records
+    done, _ = run("shunt-perf", "pull", "--ranks", "3", expect=105)
+    assert "even number" in done.stderr, done.stderr
+
+
 def peer(name):
     need("shunt-compare", f"shunt-peer-{name}")
     ops = [op for op in COLLECTIVES if (name, op) != ("gloo", "reduce_scatter")]
@@ -173,5 +185,5 @@ what = sys.argv[2]
 if what.startswith("peer_"):
     peer(what.removeprefix("peer_"))
 else:
-    {"limits": limits, "perf": perf, "lifecycle": lifecycle, "compare": compare, "nodes_peers": nodes_peers,
+    {"limits": limits, "perf": perf, "transfers": transfers, "lifecycle": lifecycle, "compare": compare, "nodes_peers": nodes_peers,
      "nodes_limits": nodes_limits}[what]()

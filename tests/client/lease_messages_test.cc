@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 #include <string>
+#include <tuple>
 
 #include "shunt/v1/session.pb.h"
 
@@ -62,7 +63,196 @@ TEST_CASE("each request arrives with its fields") {
   CHECK(join.join().world_size() == -5);
 }
 
+v1::StridedSet& Set(v1::StridedSet* set, uint64_t region) {
+  set->set_region_id(region);
+  set->set_offset_bytes(4096);
+  set->set_length_bytes(1 << 20);
+  for (const int64_t stride : {int64_t{1} << 40, int64_t{0}, int64_t{-8}}) {
+    v1::StridedDimension& d = *set->add_dimensions();
+    d.set_count(3);
+    d.set_stride_bytes(stride);
+  }
+  return *set;
+}
+
+StridedSet Set(uint64_t region) {
+  return {region, 4096, 1 << 20, {{3, int64_t{1} << 40}, {3, 0}, {3, -8}}};
+}
+
+TEST_CASE("requests of sections are the bytes that protobuf would send") {
+  v1::LeaseRequest same;
+  same.set_id(5);
+  same.mutable_register_agent()->set_name("decode-0");
+  CHECK(Encode(5, RegisterAgent{"decode-0"}) == same.SerializeAsString());
+
+  v1::PublishSectionRequest& publish = *same.mutable_publish_section();
+  publish.set_name("kv");
+  Set(publish.add_sets(), 3);
+  Set(publish.add_sets(), ~0ull);
+  publish.set_access(v1::SECTION_ACCESS_READ_WRITE);
+  publish.add_tenants(1000);
+  publish.add_tenants(0);
+  publish.add_tenants(~0u);
+  CHECK(Encode(5, PublishSection{"kv", {Set(3), Set(~0ull)}, 3, {1000, 0, ~0u}}) ==
+        same.SerializeAsString());
+
+  same.mutable_withdraw_section()->set_name("kv");
+  CHECK(Encode(5, WithdrawSection{"kv"}) == same.SerializeAsString());
+
+  v1::FetchSectionRequest& fetch = *same.mutable_fetch_section();
+  fetch.set_agent("prefill@b");
+  fetch.set_section("kv");
+  fetch.set_access(v1::SECTION_ACCESS_WRITE);
+  CHECK(Encode(5, FetchSection{"prefill@b", "kv", 2}) == same.SerializeAsString());
+
+  Set(same.mutable_prepare_list()->add_sets(), 9);
+  CHECK(Encode(5, PrepareList{{Set(9)}}) == same.SerializeAsString());
+  same.mutable_release_list()->set_list_id(1ull << 60);
+  CHECK(Encode(5, ReleaseList{1ull << 60}) == same.SerializeAsString());
+}
+
+TEST_CASE("requests of transfers are the bytes that protobuf would send") {
+  v1::LeaseRequest same;
+  same.set_id(6);
+  same.mutable_wait_transfer()->set_transfer_id(77);
+  CHECK(Encode(6, WaitTransfer{77}) == same.SerializeAsString());
+  same.mutable_cancel_transfer()->set_transfer_id(78);
+  CHECK(Encode(6, CancelTransfer{78}) == same.SerializeAsString());
+  same.mutable_watch_transfer()->set_transfer_id(79);
+  CHECK(Encode(6, WatchTransfer{79}) == same.SerializeAsString());
+  same.mutable_notify()->set_agent("a");
+  same.mutable_notify()->set_payload(std::string("\0x", 2));
+  CHECK(Encode(6, Notify{"a", std::string("\0x", 2)}) == same.SerializeAsString());
+  same.mutable_take_notifications()->set_max(8);
+  same.mutable_take_notifications()->set_wait_ms(200);
+  CHECK(Encode(6, TakeNotifications{8, 200}) == same.SerializeAsString());
+  same.mutable_watch_notifications();
+  CHECK(Encode(6, WatchNotifications{}) == same.SerializeAsString());
+}
+
+TEST_CASE("every form of a selection is the bytes that protobuf would send") {
+  v1::LeaseRequest same;
+  same.set_id(6);
+  v1::PostTransferRequest& explain = *same.mutable_explain_transfer();
+  explain.set_direction(v1::TRANSFER_DIRECTION_PUSH);
+  explain.set_transfer_class(v1::TRANSFER_CLASS_LATENCY);
+  explain.mutable_local()->set_list_id(4);
+  explain.mutable_local()->set_all(true);
+  explain.mutable_remote()->set_list_id(5);
+
+  ExplainTransfer mine{1, 1, {}, {}};
+  mine.local.list_id = 4;
+  mine.remote.list_id = 5;
+
+  for (const auto& [first, count, step] : {std::tuple(0, 3, 1), {7, 1, 2}}) {
+    v1::PieceRun& run = *explain.mutable_remote()->mutable_runs()->add_runs();
+    run.set_first(static_cast<uint64_t>(first));
+    run.set_count(static_cast<uint64_t>(count));
+    run.set_step(static_cast<uint64_t>(step));
+  }
+  mine.remote.form = ring::PostedForm::kRuns;
+  mine.remote.runs = {{0, 3, 1}, {7, 1, 2}};
+  CHECK(Encode(6, mine) == same.SerializeAsString());
+
+  v1::PieceIds& ids = *explain.mutable_remote()->mutable_ids();
+  for (const uint64_t id : {0ull, 300ull, 1ull << 40}) ids.add_ids(id);
+  ids.set_unit(16);
+  ids.set_repeats(80);
+  ids.set_repeat_step(1 << 20);
+  mine.remote.form = ring::PostedForm::kIds64;
+  mine.remote.ids = {0, 300, 1ull << 40};
+  mine.remote.unit = 16;
+  mine.remote.repeats = 80;
+  mine.remote.repeat_step = 1 << 20;
+  CHECK(Encode(6, mine) == same.SerializeAsString());
+
+  v1::RawPiece& piece = *explain.mutable_remote()->mutable_raw()->add_pieces();
+  piece.set_region_id(3);
+  piece.set_offset_bytes(4096);
+  piece.set_length_bytes(1);
+  mine.remote.form = ring::PostedForm::kRaw;
+  mine.remote.raw = {{3, 4096, 1}};
+  CHECK(Encode(6, mine) == same.SerializeAsString());
+}
+
+void Fill(v1::ListInfo* info) {
+  info->set_list_id(1);
+  info->set_pieces(1ull << 40);
+  info->set_piece_bytes(4096);
+  info->set_bytes(1ull << 52);
+}
+
+void CheckInfo(const ListInfo& info) {
+  CHECK(info.list_id == 1);
+  CHECK(info.pieces == 1ull << 40);
+  CHECK(info.piece_bytes == 4096);
+  CHECK(info.bytes == 1ull << 52);
+}
+
+TEST_CASE("replies about transfers are read as protobuf wrote them") {
+  v1::LeaseReply reply;
+  reply.set_id(9);
+  reply.mutable_register_agent()->set_incarnation(0xfedcba9876543210);
+  CHECK(std::get<AgentRegistered>(Decode(reply).response).incarnation == 0xfedcba9876543210);
+
+  Fill(reply.mutable_publish_section()->mutable_list());
+  reply.mutable_publish_section()->set_version(4);
+  CheckInfo(std::get<SectionPublished>(Decode(reply).response).list);
+  CHECK(std::get<SectionPublished>(Decode(reply).response).version == 4);
+
+  Fill(reply.mutable_fetch_section()->mutable_list());
+  reply.mutable_fetch_section()->set_incarnation(~0ull - 1);
+  reply.mutable_fetch_section()->set_version(6);
+  reply.mutable_fetch_section()->set_node("b");
+  const auto fetched = std::get<SectionFetched>(Decode(reply).response);
+  CheckInfo(fetched.list);
+  CHECK(fetched.incarnation == ~0ull - 1);
+  CHECK(fetched.version == 6);
+  CHECK(fetched.node == "b");
+
+  Fill(reply.mutable_prepare_list()->mutable_list());
+  CheckInfo(std::get<ListPrepared>(Decode(reply).response).list);
+
+  reply.mutable_wait_transfer()->set_bytes(10);
+  reply.mutable_wait_transfer()->set_route("copy");
+  reply.mutable_wait_transfer()->set_waited_ns(11);
+  reply.mutable_wait_transfer()->set_moved_ns(12);
+  const auto report = std::get<TransferReport>(Decode(reply).response);
+  CHECK(report.bytes == 10);
+  CHECK(report.route == "copy");
+  CHECK(report.waited_ns == 11);
+  CHECK(report.moved_ns == 12);
+
+  for (const char* from : {"a", ""}) {
+    v1::Notification& n = *reply.mutable_take_notifications()->add_notifications();
+    n.set_from(from);
+    n.set_payload(std::string("\0p", 2));
+  }
+  reply.mutable_take_notifications()->set_more(true);
+  const auto taken = std::get<NotificationsTaken>(Decode(reply).response);
+  REQUIRE(taken.notifications.size() == 2);
+  CHECK(taken.notifications[0].from == "a");
+  CHECK(taken.notifications[1].from.empty());
+  CHECK(taken.notifications[1].payload == std::string("\0p", 2));
+  CHECK(taken.more);
+
+  v1::ExplainTransferResponse& explained = *reply.mutable_explain_transfer();
+  explained.set_bytes(1);
+  explained.set_route("pull");
+  explained.set_copy_runs(2);
+  explained.set_predicted_ns(3);
+  explained.set_bytes_ahead(4);
+  const auto read = std::get<TransferExplained>(Decode(reply).response);
+  CHECK(read.bytes == 1);
+  CHECK(read.route == "pull");
+  CHECK(read.copy_runs == 2);
+  CHECK(read.predicted_ns == 3);
+  CHECK(read.bytes_ahead == 4);
+}
+
 TEST_CASE("a request without fields is still there") {
+  CHECK(Parse(WatchNotifications{}).has_watch_notifications());
+  CHECK(Parse(TakeNotifications{}).has_take_notifications());
   CHECK(Parse(Leave{}).has_leave());
   CHECK(Parse(OpenSession{}).has_open_session());
   CHECK(Parse(CloseSession{}).has_close_session());
@@ -131,7 +321,10 @@ TEST_CASE("every truncation of a reply is refused or read in part, never beyond 
   reply.set_id(1ull << 63);
   reply.mutable_join()->set_epoch(1ull << 40);
   reply.mutable_join()->add_members()->set_name("somebody");
-  const std::string whole = reply.SerializeAsString();
+  std::string whole = reply.SerializeAsString();
+  reply.mutable_fetch_section()->set_incarnation(1ull << 63);
+  reply.mutable_fetch_section()->mutable_list()->set_bytes(1ull << 50);
+  whole += reply.SerializeAsString();
   for (size_t size = 0; size < whole.size(); ++size) {
     const std::string part = whole.substr(0, size);
     const auto decoded = DecodeLeaseReply(part);

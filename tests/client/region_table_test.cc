@@ -25,6 +25,23 @@ std::byte* Add(RegionTable& table, uint64_t id, size_t bytes) {
   return data;
 }
 
+TEST_CASE("tells which region holds a pointer, for lookups in a row") {
+  RegionTable table;
+  std::byte* a = Add(table, 1, 4 * kPage);
+  const RegionTable::Holder holder = table.HolderOf(a + kPage);
+  CHECK(holder.id == 1);
+  CHECK(holder.Offset(a + 100) == 100);
+  CHECK(holder.Holds(a, 4 * kPage));
+  CHECK(holder.Holds(a + 4 * kPage - 1, 1));
+  CHECK_FALSE(holder.Holds(a + 1, 4 * kPage));
+  CHECK_FALSE(holder.Holds(a - 1, 1));
+  CHECK_FALSE(holder.Holds(a, SIZE_MAX));
+  int on_stack = 0;
+  CHECK(table.HolderOf(&on_stack).id == 0);
+  CHECK(table.HolderOf(nullptr).id == 0);
+  CHECK_FALSE(RegionTable::Holder{}.Holds(nullptr, 0));
+}
+
 TEST_CASE("finds the region that wholly holds a range") {
   RegionTable table;
   std::byte* a = Add(table, 1, 4 * kPage);

@@ -15,16 +15,27 @@ def blocks_of(language):
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
-def block(language):
+def block(language, of=1, number=0):
     blocks = blocks_of(language)
-    assert len(blocks) == 1, f"README.md has {len(blocks)} {language} blocks, expected 1"
-    return blocks[0]
+    assert len(blocks) == of, f"README.md has {len(blocks)} {language} blocks, expected {of}"
+    return blocks[number]
+
+
+def run_python(text, *arguments):
+    """What the text prints as a program."""
+    environment = {**os.environ, "PYTHONPATH": str(support.PACKAGE), **support.sanitizer_environment()}
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", text, *arguments],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=support.PATIENCE,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
 
 
 class PythonExample(support.DaemonTest):
     def test_example_runs_as_four_processes(self):
         with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
-            file.write(block("python"))
+            file.write(block("python", of=2))
             file.flush()
             environment = {**os.environ, "PYTHONPATH": str(support.PACKAGE), **support.sanitizer_environment()}
             ranks = [
@@ -38,6 +49,18 @@ class PythonExample(support.DaemonTest):
         self.assertEqual([rank.returncode for rank in ranks], [0] * 4, outputs)
         for rank, output in enumerate(outputs):
             self.assertIn(f"rank {rank}: [ 6. 10.]", output)
+
+
+class TransferExamples(support.DaemonTest):
+    def test_the_readmes_example_prints_what_it_says(self):
+        self.assertEqual(run_python(block("python", of=2, number=1)), "42.0 7.0\n")
+
+    def test_the_example_of_the_page_on_transfers_runs(self):
+        page = (support.ROOT / "docs" / "transfers.md").read_text()
+        (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        printed = run_python(example)
+        self.assertIn("Report(bytes=524288, route='copy'", printed)
+        self.assertIn("Notification(sender='', payload=b'taken')", printed)
 
 
 class CppExample(support.DaemonTest):

@@ -430,6 +430,8 @@ class Buffer {
   size_t size_ = 0;
 };
 
+class Agent;
+
 class Session {
  public:
   struct Options {
@@ -488,8 +490,15 @@ class Session {
     return Buffer<T>(session_, static_cast<T*>(data), count);
   }
 
+  // Transfers (shunt/transfers.h). Takes `name`, by which other agents find this one's sections
+  // until the session ends.
+  inline shunt::Agent Agent(const std::string& name);
+
  private:
+  friend class shunt::Agent;
   internal::SessionHandle session_;
 };
 
 }  // namespace shunt
+
+#include "shunt/transfers.h"  // IWYU pragma: export

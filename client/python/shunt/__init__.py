@@ -1,4 +1,4 @@
-"""Collectives between the processes of a machine, through its shuntd daemon.
+"""Collectives and transfers between the processes of a machine, through its shuntd daemon.
 
     import shunt
 
@@ -13,7 +13,9 @@ and which value.
 
 from ._collectives import Collectives
 from ._library import load as _load
+from .agent import Agent, Notification
 from .communicator import Communicator
+from .descriptors import Blocks, List, Selection
 from .errors import (
     Aborted,
     AlreadyExists,
@@ -35,6 +37,7 @@ from .errors import (
 from .group import Group
 from .operation import Operation
 from .session import Session, connect
+from .transfer import Explanation, Report, Transfer
 
 __version__ = "0.1.0"
 
@@ -47,23 +50,31 @@ def library_version() -> str:
 
 __all__ = [
     "Aborted",
+    "Agent",
     "AlreadyExists",
+    "Blocks",
     "Cancelled",
     "Collectives",
     "Communicator",
     "DeadlineExceeded",
     "Error",
+    "Explanation",
     "FailedPrecondition",
     "Group",
     "Internal",
     "InvalidArgument",
     "LibraryNotFound",
+    "List",
     "NotFound",
+    "Notification",
     "Operation",
     "OutOfRange",
     "PermissionDenied",
+    "Report",
     "ResourceExhausted",
+    "Selection",
     "Session",
+    "Transfer",
     "Unavailable",
     "Unimplemented",
     "Unknown",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, Structure, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any, Iterator, List, NoReturn, Optional, Tuple
 
@@ -37,6 +37,90 @@ class JoinOptions(Structure):
 
 class Call(Structure):
     _fields_ = [("struct_size", c_size_t), ("timeout_ns", c_int64), ("scalar", c_void_p), ("flags", c_uint32)]
+
+
+class Dimension(Structure):
+    _fields_ = [("count", c_uint64), ("stride_bytes", c_int64)]
+
+
+class Set(Structure):
+    _fields_ = [
+        ("pointer", c_void_p),
+        ("bytes", c_uint64),
+        ("dimensions", c_uint32),
+        ("reserved", c_uint32),
+        ("dims", Dimension * 3),
+    ]
+
+
+class PublishOptions(Structure):
+    _fields_ = [("struct_size", c_size_t), ("access", c_int32), ("tenant_count", c_uint32), ("tenants", POINTER(c_uint32))]
+
+
+class ListFacts(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("pieces", c_uint64),
+        ("piece_bytes", c_uint64),
+        ("bytes", c_uint64),
+        ("version", c_uint64),
+        ("incarnation", c_uint64),
+        ("node", c_char_p),
+    ]
+
+
+class SelectionStruct(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("list", c_void_p),
+        ("form", c_int32),
+        ("reserved", c_uint32),
+        ("data", c_void_p),
+        ("count", c_uint64),
+        ("unit", c_uint64),
+        ("repeats", c_uint64),
+        ("repeat_step", c_uint64),
+    ]
+
+
+class TransferOptions(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("timeout_ns", c_int64),
+        ("priority", c_int32),
+        ("reserved", c_uint32),
+        ("notification", c_char_p),
+        ("notification_bytes", c_uint64),
+    ]
+
+
+class ReportStruct(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("bytes", c_uint64),
+        ("waited_ns", c_uint64),
+        ("moved_ns", c_uint64),
+        ("route", c_char * 16),
+    ]
+
+
+class ExplanationStruct(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("bytes", c_uint64),
+        ("copy_runs", c_uint64),
+        ("predicted_ns", c_uint64),
+        ("bytes_ahead", c_uint64),
+        ("route", c_char * 16),
+    ]
+
+
+class NotificationStruct(Structure):
+    _fields_ = [("sender", c_char_p), ("payload", c_void_p), ("bytes", c_uint64)]
+
+
+class NotificationsStruct(Structure):
+    _fields_ = [("count", c_uint64), ("items", POINTER(NotificationStruct)), ("more", c_int32)]
 
 
 # Every data call is (comm, <these>, call, op).
@@ -89,6 +173,35 @@ class Library:
         self.op_wait = function("op_wait", c_int, c_void_p, c_int64)
         self.op_fd = function("op_fd", c_int, c_void_p, POINTER(c_int))
         self.op_release = function("op_release", None, c_void_p)
+        self.agent_register = function("agent_register", c_int, c_void_p, c_char_p, POINTER(c_uint64))
+        self.section_publish = function(
+            "section_publish", c_int, c_void_p, c_char_p, POINTER(Set), c_uint64, POINTER(PublishOptions), pointer_out
+        )
+        self.section_withdraw = function("section_withdraw", c_int, c_void_p, c_char_p)
+        self.section_fetch = function("section_fetch", c_int, c_void_p, c_char_p, c_char_p, c_int32, pointer_out)
+        self.list_prepare = function("list_prepare", c_int, c_void_p, POINTER(Set), c_uint64, pointer_out)
+        self.list_info = function("list_info", c_int, c_void_p, POINTER(ListFacts))
+        self.list_release = function("list_release", None, c_void_p)
+        selection = POINTER(SelectionStruct)
+        options = POINTER(TransferOptions)
+        self.transfer_post = function(
+            "transfer_post", c_int, c_void_p, c_int32, selection, selection, options, pointer_out
+        )
+        self.transfer_poll = function("transfer_poll", c_int, c_void_p, POINTER(c_int))
+        self.transfer_wait = function("transfer_wait", c_int, c_void_p, c_int64)
+        self.transfer_fd = function("transfer_fd", c_int, c_void_p, POINTER(c_int))
+        self.transfer_cancel = function("transfer_cancel", c_int, c_void_p)
+        self.transfer_report = function("transfer_report", c_int, c_void_p, POINTER(ReportStruct))
+        self.transfer_release = function("transfer_release", None, c_void_p)
+        self.transfer_explain = function(
+            "transfer_explain", c_int, c_void_p, c_int32, selection, selection, options, POINTER(ExplanationStruct)
+        )
+        self.notify = function("notify", c_int, c_void_p, c_char_p, c_char_p, c_uint64)
+        self.notifications_take = function(
+            "notifications_take", c_int, c_void_p, c_uint32, c_int64, POINTER(POINTER(NotificationsStruct))
+        )
+        self.notifications_release = function("notifications_release", None, POINTER(NotificationsStruct))
+        self.notifications_fd = function("notifications_fd", c_int, c_void_p, POINTER(c_int))
         for name, arguments in _DATA_CALLS.items():
             # The two last are pointers, but as plain addresses they convert faster and take byref() too.
             setattr(self, name, function(name, c_int, c_void_p, *arguments, c_void_p, c_void_p))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from types import TracebackType
-from typing import Any, Optional, Sequence, Type, Union
+from typing import Any, Dict, Optional, Sequence, Tuple, Type, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,18 @@ from numpy.typing import NDArray
 from . import _dtypes, memory
 from ._interruptible import interruptible
 from ._lease import Lease
-from ._library import JoinOptions, Library, OpenOptions, load
+from ._library import ExplanationStruct, JoinOptions, Library, OpenOptions, TransferOptions, load
+from .agent import Agent, access_code, encoded
 from .communicator import Communicator
+from .descriptors import List, Selection, Sets, Side, select, write_sets
 from .errors import FailedPrecondition, InvalidArgument, NotFound
 from .operation import nanoseconds
+from .transfer import Explanation, Transfer
 
 Shape = Union[int, Sequence[int]]
+
+_PULL, _PUSH = 0, 1
+_PRIORITIES = {"bulk": 0, "latency": 1, "background": 2}
 
 
 def _c_string(what: str, text: Optional[str]) -> Optional[bytes]:
@@ -43,6 +49,7 @@ class Session:
             raise library.error(status)
         self._lease = Lease(library, pointer.value or 0)
         self._communicators: "weakref.WeakSet[Communicator]" = weakref.WeakSet()
+        self._published: Dict[str, List] = {}  # keeps the arrays of sections alive
         self.id: int = library.session_id(pointer)
 
     # ---- memory
@@ -126,15 +133,113 @@ class Session:
 
         return Communicator(lease, interruptible(wait, lease.library.leave), name, rank, world_size, self._communicators)
 
+    # ---- transfers
+
+    def agent(self, name: str) -> Agent:
+        """Takes a name, by which other agents find this one's sections until the session ends: 1 to 255 printable
+        bytes without "/" and "@". AlreadyExists: another session of this user has it, or this one has another."""
+        return Agent(self, self._open("agent"), name)
+
+    def fetch(self, agent: str, section: str, access: str = "read") -> List:
+        """Another agent's section, to name pieces of it: "agent@node", or "agent": this node's, or else the first
+        other node's, by name, that has one. `access`: what it is wanted for, "read" to pull, "write" to push,
+        "read_write" for both. NotFound: no such agent or section; PermissionDenied: it may not be used so;
+        Unavailable: its node cannot be reached."""
+        lease = self._open("fetch")
+        pointer = ctypes.c_void_p()
+        status = lease.library.section_fetch(
+            lease.pointer, encoded("fetch: agent", agent), encoded("fetch: section", section),
+            access_code("fetch", access), ctypes.byref(pointer),
+        )
+        if status:
+            raise lease.library.error(status)
+        return List(lease, pointer.value or 0, f"{agent}/{section}", ())
+
+    def prepare(self, sets: Sets) -> List:
+        """A list of one's own memory, for any number of transfers; see Agent.publish for `sets`."""
+        lease = self._open("prepare")
+        written, count, keep = write_sets("prepare", sets)
+        pointer = ctypes.c_void_p()
+        status = lease.library.list_prepare(lease.pointer, written, count, ctypes.byref(pointer))
+        if status:
+            raise lease.library.error(status)
+        return List(lease, pointer.value or 0, "prepared", keep)
+
+    def pull(self, local: Side, remote: Side, notify: Optional[bytes] = None, timeout: Optional[float] = None,
+             priority: str = "bulk") -> Transfer:
+        """Begins to copy the bytes of `remote` into `local` and returns at once. Each side is a list or a selection
+        of one (List.ids ...); `local` is one's own. They may be cut into pieces differently, but have equally many
+        bytes.
+
+        `notify`: up to 1024 bytes for the agent that published `remote`, when the last byte is there. `timeout` in
+        seconds (None: 60, math.inf: none) ends the transfer with DeadlineExceeded. `priority`: "bulk", "latency"
+        or "background". What is wrong with it is raised by the transfer's wait().
+        """
+        return self._post("pull", _PULL, local, remote, notify, timeout, priority)
+
+    def push(self, local: Side, remote: Side, notify: Optional[bytes] = None, timeout: Optional[float] = None,
+             priority: str = "bulk") -> Transfer:
+        """The same from `local` into `remote`."""
+        return self._post("push", _PUSH, local, remote, notify, timeout, priority)
+
+    def explain(self, direction: str, local: Side, remote: Side, priority: str = "bulk") -> Explanation:
+        """What a "pull" or "push" would do, and how long it would take; nothing is begun. Raises what the transfer
+        would fail with."""
+        lease = self._open("explain")
+        if direction not in ("pull", "push"):
+            raise InvalidArgument(f"explain: direction is {direction!r}, expected 'pull' or 'push'")
+        mine, theirs, options = self._sides("explain", local, remote, None, None, priority)
+        e = ExplanationStruct(struct_size=ctypes.sizeof(ExplanationStruct))
+        status = lease.library.transfer_explain(
+            lease.pointer, _PULL if direction == "pull" else _PUSH, ctypes.byref(mine._struct),
+            ctypes.byref(theirs._struct), ctypes.byref(options), ctypes.byref(e),
+        )
+        if status:
+            raise lease.library.error(status)
+        return Explanation(e.bytes, e.route.decode(), e.copy_runs, e.predicted_ns / 1e9, e.bytes_ahead)
+
+    def notify(self, agent: str, payload: bytes) -> None:
+        """A notification alone, of at most 1024 bytes. ResourceExhausted: too many wait there."""
+        lease = self._open("notify")
+        status = lease.library.notify(lease.pointer, encoded("notify: agent", agent), payload, len(payload))
+        if status:
+            raise lease.library.error(status)
+
+    def _sides(self, what: str, local: Side, remote: Side, notify: Optional[bytes], timeout: Optional[float],
+               priority: str) -> Tuple[Selection, Selection, TransferOptions]:
+        if priority not in _PRIORITIES:
+            raise InvalidArgument(f"{what}: priority is {priority!r}, expected one of {', '.join(_PRIORITIES)}")
+        options = TransferOptions(
+            ctypes.sizeof(TransferOptions), nanoseconds(what, timeout), _PRIORITIES[priority], 0, notify,
+            0 if notify is None else len(notify),
+        )
+        return select(f"{what}: local", local), select(f"{what}: remote", remote), options
+
+    def _post(self, what: str, direction: int, local: Side, remote: Side, notify: Optional[bytes],
+              timeout: Optional[float], priority: str) -> Transfer:
+        lease = self._open(what)
+        mine, theirs, options = self._sides(what, local, remote, notify, timeout, priority)
+        pointer = ctypes.c_void_p()
+        status = lease.library.transfer_post(
+            lease.pointer, direction, ctypes.byref(mine._struct), ctypes.byref(theirs._struct), ctypes.byref(options),
+            ctypes.byref(pointer),
+        )
+        if status:
+            raise lease.library.error(status)
+        return Transfer(lease, pointer.value or 0, what, (mine.list, theirs.list))
+
     # ---- life
 
     def close(self) -> None:
-        """Leaves all communicators. The daemon's side ends, and the memory with it, once the last array on a
+        """Leaves all communicators and withdraws all sections. The daemon's side ends, and the memory with it, once the last array on a
         region and the last Operation are gone too: a view never points to nothing. Closing twice is allowed."""
         if self._lease is None:
             return
         for communicator in list(self._communicators):
             communicator.leave()
+        for section in list(self._published):
+            self._lease.library.section_withdraw(self._lease.pointer, section.encode())
+        self._published.clear()
         self._lease = None
 
     @property

@@ -1,0 +1,183 @@
+#include "bench/perf/transfer_rank.h"
+
+#include <shunt/client.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "bench/harness/record.h"
+#include "bench/harness/worker.h"
+#include "runtime/core/clock.h"
+
+namespace shunt::bench {
+namespace {
+
+uint8_t ByteAt(uint64_t i) { return static_cast<uint8_t>((i * 2654435761u) >> 13); }
+
+std::vector<uint32_t> Permutation(uint64_t count, unsigned seed) {
+  std::vector<uint32_t> ids(count);
+  std::iota(ids.begin(), ids.end(), 0);
+  std::shuffle(ids.begin(), ids.end(), std::mt19937(seed));
+  return ids;
+}
+
+// One side's pieces in the form that was asked for. Keeps the arrays.
+class Side {
+ public:
+  Side(const std::string& form, const Cut& cut, unsigned seed, uint64_t region)
+      : form_(form), ids_(Permutation(cut.pieces, seed)) {
+    if (form == "all") std::iota(ids_.begin(), ids_.end(), 0);
+    for (const uint64_t id : ids_) {
+      if (form == "runs") runs_.push_back({id, 1, 1});
+      if (form == "pieces") pieces_.push_back({region, id * cut.piece_bytes, cut.piece_bytes});
+    }
+  }
+  Selection Of(const List& list) const {
+    if (form_ == "all") return list.All();
+    if (form_ == "runs") return list.Runs(runs_);
+    if (form_ == "pieces") return list.Pieces(pieces_);
+    return list.Ids(ids_);
+  }
+  uint64_t id(uint64_t i) const { return ids_[i]; }
+  uint64_t pieces() const { return ids_.size(); }
+
+ private:
+  std::string form_;
+  std::vector<uint32_t> ids_;
+  std::vector<shunt_run> runs_;
+  std::vector<shunt_piece> pieces_;
+};
+
+// A rank's process.
+class Rank {
+ public:
+  Rank(const PerfOptions& options, int rank, const std::string& socket, Control* control,
+       const std::string& peer_node, Found* found)
+      : options_(options),
+        rank_(rank),
+        half_(options.ranks / 2),
+        control_(control),
+        peer_node_(peer_node),
+        all_(found),
+        found_(found + rank),
+        session_(Session::Options{socket, absl::StrCat("perf-", rank)}),
+        agent_(session_.Agent(AgentName(rank))) {
+    memory_ =
+        session_.Allocate<uint8_t>(*std::max_element(options.sizes.begin(), options.sizes.end()));
+    ThrowIfError(shunt_region_id(session_.get(), memory_.data(), &found_->region));
+  }
+
+  bool Execute(const Command& command) {
+    const Cut cut = CutOf(command.problem.count, options_.piece_bytes);
+    const bool moves = rank_ >= half_;
+    const bool source = moves == (options_.op == "push");
+    for (uint64_t i = 0; i < cut.bytes(); ++i) {
+      memory_[i] = source ? ByteAt(i) : static_cast<uint8_t>(~ByteAt(i));
+    }
+    const List own =
+        agent_.Publish("pieces", {Blocks(memory_.data(), cut.piece_bytes, cut.pieces)});
+    if (!RankBarrier(control_)) return false;
+    const Side mine(options_.form, cut, 1, found_->region);
+    const Side theirs(options_.form, cut, 2, all_[rank_ % half_].region);
+    if (moves) {
+      const List remote = agent_.Fetch(AgentName(rank_ - half_) + peer_node_, "pieces",
+                                       source ? SHUNT_ACCESS_WRITE : SHUNT_ACCESS_READ);
+      Measure(mine.Of(own), theirs.Of(remote), source);
+    }
+    if (!RankBarrier(control_)) return false;
+    found_->wrong = source || !options_.check ? 0 : Wrong(cut, mine, theirs, moves);
+    return RankBarrier(control_);
+  }
+
+ private:
+  std::string AgentName(int rank) const {
+    return absl::StrCat("perf-", control_->driver_pid, "-", rank);
+  }
+
+  void Measure(const Selection& local, const Selection& remote, bool push) {
+    std::vector<double> each, posts;
+    found_->transfers = 0;
+    for (int block = -1; block < options_.blocks; ++block) {  // the first one warms up
+      int64_t post_ns = 0;
+      int64_t count = 0;
+      const int64_t begun = NowNs();
+      int64_t now = begun;
+      while (options_.iterations > 0 ? count < options_.iterations
+                                     : now - begun < options_.block_ns) {
+        std::vector<Transfer> transfers;
+        for (int i = 0; i < options_.in_flight; ++i) {
+          const int64_t before = NowNs();
+          transfers.push_back(push ? agent_.Push(local, remote) : agent_.Pull(local, remote));
+          post_ns += NowNs() - before;
+          ++count;
+        }
+        for (Transfer& transfer : transfers) transfer.Wait();
+        now = NowNs();
+      }
+      found_->transfers += static_cast<uint64_t>(count);
+      if (block < 0) continue;
+      each.push_back(static_cast<double>(now - begun) / 1e3 / static_cast<double>(count));
+      posts.push_back(static_cast<double>(post_ns) / 1e3 / static_cast<double>(count));
+    }
+    found_->time_us = Median(each);
+    found_->post_us = Median(posts);
+  }
+
+  // Of the receiving rank: bytes that are not the sender's.
+  uint64_t Wrong(const Cut& cut, const Side& mine, const Side& theirs, bool moves) const {
+    const Side& here = moves ? mine : theirs;
+    const Side& there = moves ? theirs : mine;
+    uint64_t wrong = 0;
+    for (uint64_t piece = 0; piece < cut.pieces; ++piece) {
+      const uint8_t* got = memory_.data() + here.id(piece) * cut.piece_bytes;
+      const uint64_t sent = there.id(piece) * cut.piece_bytes;
+      for (uint64_t i = 0; i < cut.piece_bytes; ++i) wrong += got[i] != ByteAt(sent + i);
+    }
+    return wrong;
+  }
+
+  const PerfOptions& options_;
+  const int rank_;
+  const int half_;
+  Control* const control_;
+  const std::string peer_node_;
+  const Found* const all_;
+  Found* const found_;
+  Session session_;
+  Agent agent_;
+  Buffer<uint8_t> memory_;
+};
+
+}  // namespace
+
+Cut CutOf(uint64_t bytes, uint64_t piece_bytes) {
+  const uint64_t piece = std::min(bytes, piece_bytes);
+  return {piece, bytes / piece};
+}
+
+int ServeTransfers(const PerfOptions& options, int rank, const std::string& socket,
+                   Control* control, const std::string& peer_node, Found* found) {
+  const auto fail = [&](const Error& error) {
+    control->Fail(absl::StrCat("rank ", rank, ": ", error.what()));
+    return false;
+  };
+  try {
+    Rank self(options, rank, socket, control, peer_node, found);
+    return ServeCommands(control, rank, [&](const Command& command) {
+      try {
+        return self.Execute(command);
+      } catch (const Error& error) {
+        return fail(error);
+      }
+    });
+  } catch (const Error& error) {
+    fail(error);
+    return 1;
+  }
+}
+
+}  // namespace shunt::bench
