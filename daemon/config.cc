@@ -135,6 +135,16 @@ absl::Status SetDuration(Config* config, const ConfigValue& value) {
   return absl::OkStatus();
 }
 
+template <auto kMember, auto kParse>
+absl::Status SetList(Config* config, const ConfigValue& value) {
+  const auto* texts = std::get_if<std::vector<std::string>>(&value);
+  const auto* numbers = std::get_if<std::vector<int64_t>>(&value);
+  const bool empty = numbers != nullptr && numbers->empty();  // as an empty list comes
+  if (texts == nullptr && !empty) return Wrong(value);
+  SHUNT_ASSIGN_OR_RETURN(config->*kMember, kParse(empty ? std::vector<std::string>() : *texts));
+  return absl::OkStatus();
+}
+
 constexpr char kSizeWords[] = "a size such as \"8GiB\" or \"512MiB\", or an integer of bytes";
 constexpr char kDurationWords[] = "a duration such as \"500ms\", \"10s\" or \"5m\"";
 
@@ -194,6 +204,12 @@ constexpr ConfigKey kOwnKeys[] = {
      "microseconds that a worker polls before it sleeps; -1: 20 while there are more CPUs than "
      "sessions (in a cluster: four for each session and one more), else 0",
      "-1", SetInteger<&Config::spin_us, -1, 10000>},
+    {"storage.roots", kRootWords,
+     "directories below which sessions may open and create files, with the daemon's rights; files "
+     "that clients open themselves need none",
+     nullptr, SetList<&Config::storage_roots, ParseRoots>},
+    {"storage.s3", kS3Words, "object stores that sessions may use, with keys of their own", nullptr,
+     SetList<&Config::storage_s3, ParseEndpoints>},
 };
 
 size_t EditDistance(std::string_view a, std::string_view b) {

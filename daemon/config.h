@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/cluster/config.h"
+#include "daemon/storage_config.h"
 #include "runtime/topology/topology.h"
 
 namespace shunt::daemon {
@@ -38,6 +39,9 @@ struct Config {
   int64_t max_communicators_per_session = 1024;
   int64_t max_regions_per_session = 4096;
   int64_t spin_us = -1;  // -1: 20 while CPUs are plenty, else 0
+
+  std::vector<StorageRoot> storage_roots;  // [storage]
+  std::vector<StorageEndpoint> storage_s3;
 
   cluster::ClusterConfig cluster;  // the section [cluster]
 

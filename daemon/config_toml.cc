@@ -55,13 +55,14 @@ std::string TypeWords(const toml::node& node) {
   }
 }
 
-// The keys of one table; `prefix` is "cluster." for those of the section [cluster].
+// The keys of one table; `prefix` is "cluster." for those of the section [cluster], and so on.
 absl::Status ApplyTable(const toml::table& table, const std::string& prefix, std::string_view path,
                         Config* config) {
   for (const auto& [key_node, node] : table) {
     const std::string name = absl::StrCat(prefix, std::string(key_node.str()));
-    if (const auto* section = node.as_table(); section != nullptr && name == "cluster") {
-      SHUNT_RETURN_IF_ERROR(ApplyTable(*section, "cluster.", path, config));
+    if (const auto* section = node.as_table();
+        section != nullptr && (name == "cluster" || name == "storage")) {
+      SHUNT_RETURN_IF_ERROR(ApplyTable(*section, absl::StrCat(name, "."), path, config));
       continue;
     }
     const ConfigKey* key = FindConfigKey(name);

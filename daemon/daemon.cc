@@ -24,6 +24,7 @@
 #include "daemon/services.h"
 #include "daemon/session_table.h"
 #include "daemon/transfer/remote_sections.h"
+#include "daemon/transfer/store_regions.h"
 #include "daemon/transfer/transfer_table.h"
 #include "daemon/version.h"
 #include "runtime/core/clock.h"
@@ -74,6 +75,21 @@ memory::Quotas QuotasOf(const Config& config, const topology::Topology& topology
   return quotas;
 }
 
+StoreRegions::Options StoresOf(const Config& config) {
+  StoreRegions::Options options;
+  for (const StorageRoot& root : config.storage_roots) {
+    options.roots.push_back({root.name, root.path});
+  }
+  for (const StorageEndpoint& s3 : config.storage_s3) {
+    options.endpoints.push_back({s3.name, {s3.url, s3.region, s3.path_style, s3.ca_file}});
+  }
+  options.session_regions = static_cast<uint64_t>(config.max_regions_per_session);
+  rlimit files{};
+  // Each may be open twice, once for O_DIRECT.
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) options.total_regions = files.rlim_cur / 8;
+  return options;
+}
+
 class DaemonImpl : public Daemon {
  public:
   explicit DaemonImpl(const Config& config) : config_(config) {}
@@ -114,6 +130,8 @@ class DaemonImpl : public Daemon {
                                   config_.warm_ttl.count()},
         &operations_);
 
+    stores_ = std::make_unique<StoreRegions>(StoresOf(config_), regions_.get());
+    SHUNT_RETURN_IF_ERROR(stores_->Start());
     TransferTable::Options transfers;
     transfers.threads = workers;
     transfers.on_thread_start = [this, cpus](int index) {
@@ -123,7 +141,8 @@ class DaemonImpl : public Daemon {
           topology::BindThread(topology::CpusOfWorker(topology_, cpus, index));
       if (!bound.ok()) LogWarn("copy thread not bound", {{"error", bound.ToString()}});
     };
-    transfers_ = std::make_unique<TransferTable>(std::move(transfers), regions_.get(), loop_.get());
+    transfers_ = std::make_unique<TransferTable>(std::move(transfers), regions_.get(),
+                                                 stores_.get(), loop_.get());
     remote_sections_ = std::make_unique<RemoteSections>(
         loop_.get(), config_.cluster.enabled() ? cluster::NodeName(config_.cluster) : "");
 
@@ -140,6 +159,7 @@ class DaemonImpl : public Daemon {
     context.regions = regions_.get();
     context.communicators = communicators_.get();
     context.operations = &operations_;
+    context.stores = stores_.get();
     context.transfers = transfers_.get();
     context.remote_sections = remote_sections_.get();
     services_ = std::make_unique<Services>(std::move(context));
@@ -221,6 +241,7 @@ class DaemonImpl : public Daemon {
     for (const Services::SessionPtr& session : sessions_->List()) {
       services_->EndSession(session, /*died=*/false, "shuntd is stopping");
     }
+    stores_->Stop();
     // Who waits for other nodes hears of it while there is somebody to tell it.
     OnLoop([this] { remote_sections_->SetPeers(nullptr); });
     grpc_.reset();
@@ -425,6 +446,7 @@ class DaemonImpl : public Daemon {
   const uint64_t node_incarnation_ = RandomNumber();
   std::unique_ptr<NodeEngine> engine_;
   std::unique_ptr<CommunicatorTable> communicators_;
+  std::unique_ptr<StoreRegions> stores_;
   std::unique_ptr<TransferTable> transfers_;
   std::unique_ptr<RemoteSections> remote_sections_;
   std::unique_ptr<Services> services_;

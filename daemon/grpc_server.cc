@@ -25,6 +25,7 @@
 #include "shunt/v1/communicator.grpc.pb.h"
 #include "shunt/v1/memory.grpc.pb.h"
 #include "shunt/v1/session.grpc.pb.h"
+#include "shunt/v1/storage.grpc.pb.h"
 #include "shunt/v1/transfer.grpc.pb.h"
 
 namespace shunt::daemon {
@@ -169,6 +170,7 @@ class Server : public GrpcServer {
     builder.RegisterService(&communicators_);
     builder.RegisterService(&collectives_);
     builder.RegisterService(&transfers_);
+    builder.RegisterService(&storage_);
     builder.RegisterService(&admin_);
     builder.SetMaxReceiveMessageSize(kMessageBytesMax);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsMax);
@@ -328,6 +330,27 @@ class Server : public GrpcServer {
 
   void ExpectAll();
   void ExpectTransfers();
+  void ExpectStorage();
+
+  // One of a session that is answered later, with its response or an error.
+  template <typename Service, typename Request, typename Response, typename Reply>
+  void OnLater(std::type_identity_t<Service>* service,
+               void (Service::*method)(grpc::ServerContext*, Request*,
+                                       grpc::ServerAsyncResponseWriter<Response>*,
+                                       grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*),
+               void (Services::*handler)(const Services::SessionPtr&, const Request&, Reply)) {
+    OnSession(service, method,
+              [services = services_, handler](auto* call, const Services::SessionPtr& session) {
+                (services->*handler)(session, call->request, [call](const auto& result) {
+                  if constexpr (std::is_same_v<std::decay_t<decltype(result)>, absl::Status>) {
+                    call->Reply(result);
+                  } else {
+                    if (result.ok()) call->response = *result;
+                    call->Reply(result.status());
+                  }
+                });
+              });
+  }
 
   UnixListener listener_;
   EventLoop* const loop_;
@@ -344,6 +367,7 @@ class Server : public GrpcServer {
   v1::Communicators::AsyncService communicators_;
   v1::Collectives::AsyncService collectives_;
   v1::Transfers::AsyncService transfers_;
+  v1::Storage::AsyncService storage_;
   v1::Admin::AsyncService admin_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
@@ -439,6 +463,7 @@ void Server::ExpectAll() {
       });
 
   ExpectTransfers();
+  ExpectStorage();
 
   OnPeer(
       &admin_, &A::RequestGetStatus,
@@ -518,6 +543,24 @@ void Server::ExpectTransfers() {
                     call->Reply(status);
                   });
             });
+}
+
+void Server::ExpectStorage() {
+  using T = v1::Storage::AsyncService;
+  OnSession(&storage_, &T::RequestOpenFile,
+            [services = services_](auto* call, const Services::SessionPtr& session) {
+              services->OpenFile(session, call->request, UniqueFd(),
+                                 [call](const absl::StatusOr<v1::OpenFileResponse>& opened) {
+                                   if (opened.ok()) call->response = *opened;
+                                   call->Reply(opened.status());
+                                 });
+            });
+  OnLater(&storage_, &T::RequestCreateFile, &Services::CreateFile);
+  OnLater(&storage_, &T::RequestOpenObject, &Services::OpenObject);
+  OnLater(&storage_, &T::RequestCreateObject, &Services::CreateObject);
+  OnLater(&storage_, &T::RequestCommitDraft, &Services::CommitDraft);
+  OnLater(&storage_, &T::RequestAbortDraft, &Services::AbortDraft);
+  OnLater(&storage_, &T::RequestSyncFile, &Services::SyncFile);
 }
 
 }  // namespace

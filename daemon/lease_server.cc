@@ -170,6 +170,20 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
     return true;
   }
 
+  // The same for what is answered later, perhaps on another thread.
+  template <typename Response>
+  std::function<void(const absl::StatusOr<Response>&)> GiveLater(
+      uint64_t id, Response* (v1::LeaseReply::*place)()) {
+    return [weak = weak_from_this(), id, place](const absl::StatusOr<Response>& response) {
+      if (const std::shared_ptr<Connection> self = weak.lock()) self->Give(id, response, place);
+    };
+  }
+  std::function<void(const absl::Status&)> AnswerLater(uint64_t id) {
+    return [weak = weak_from_this(), id](const absl::Status& status) {
+      if (const std::shared_ptr<Connection> self = weak.lock()) self->Answer(id, status);
+    };
+  }
+
   std::function<void()> EndClosure() {
     return [weak = weak_from_this()] {
       if (const std::shared_ptr<Connection> self = weak.lock()) self->CloseSoon();
@@ -332,6 +346,32 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
       case Request::kExplainTransfer:
         return Give(id, services.ExplainTransfer(session_, request.explain_transfer()),
                     &v1::LeaseReply::mutable_explain_transfer);
+      case Request::kOpenFile:
+        services.OpenFile(session_, request.open_file(),
+                          fds.empty() ? UniqueFd() : std::move(fds.front()),
+                          GiveLater(id, &v1::LeaseReply::mutable_open_file));
+        return true;
+      case Request::kCreateFile:
+        services.CreateFile(session_, request.create_file(),
+                            GiveLater(id, &v1::LeaseReply::mutable_create_file));
+        return true;
+      case Request::kOpenObject:
+        services.OpenObject(session_, request.open_object(),
+                            GiveLater(id, &v1::LeaseReply::mutable_open_file));
+        return true;
+      case Request::kCreateObject:
+        services.CreateObject(session_, request.create_object(),
+                              GiveLater(id, &v1::LeaseReply::mutable_create_file));
+        return true;
+      case Request::kCommitDraft:
+        services.CommitDraft(session_, request.commit_draft(), AnswerLater(id));
+        return true;
+      case Request::kAbortDraft:
+        services.AbortDraft(session_, request.abort_draft(), AnswerLater(id));
+        return true;
+      case Request::kSyncFile:
+        services.SyncFile(session_, request.sync_file(), AnswerLater(id));
+        return true;
       case Request::kCloseSession:
         services.EndSession(session_, /*died=*/false, "it was closed");
         Answer(id, absl::OkStatus());

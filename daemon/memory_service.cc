@@ -18,6 +18,9 @@ absl::StatusOr<std::shared_ptr<memory::Region>> Services::AllocateRegion(
 }
 
 absl::Status Services::FreeRegion(const SessionPtr& session, const v1::FreeRegionRequest& request) {
+  if (context_.stores->Has(session->id, request.region_id())) {
+    return context_.stores->Free(session->id, request.region_id());
+  }
   std::vector<uint64_t> mapped_by;
   SHUNT_RETURN_IF_ERROR(context_.regions->Free(session->id, request.region_id(), &mapped_by));
   for (const uint64_t id : mapped_by) {
@@ -60,6 +63,12 @@ v1::ListRegionsResponse Services::ListRegions(const SessionPtr& session) const {
     out->set_region_id(region->id());
     out->set_kind(v1::REGION_KIND_HOST_SHARED);
     out->set_size_bytes(region->bytes());
+  }
+  for (const std::shared_ptr<StoreRegion>& region : context_.stores->List(session->id)) {
+    v1::Region* out = response.add_regions();
+    out->set_region_id(region->id);
+    out->set_kind(region->is_object ? v1::REGION_KIND_OBJECT : v1::REGION_KIND_FILE);
+    out->set_size_bytes(region->bytes);
   }
   return response;
 }

@@ -16,6 +16,7 @@
 #include "daemon/scheduler.h"
 #include "daemon/session_table.h"
 #include "daemon/transfer/remote_sections.h"
+#include "daemon/transfer/store_regions.h"
 #include "daemon/transfer/transfer_table.h"
 #include "runtime/memory/region_table.h"
 #include "runtime/topology/topology.h"
@@ -24,6 +25,7 @@
 #include "shunt/v1/communicator.pb.h"
 #include "shunt/v1/memory.pb.h"
 #include "shunt/v1/session.pb.h"
+#include "shunt/v1/storage.pb.h"
 #include "shunt/v1/transfer.pb.h"
 
 namespace shunt::daemon {
@@ -42,6 +44,7 @@ struct ServiceContext {
   memory::RegionTable* regions = nullptr;
   CommunicatorTable* communicators = nullptr;
   OperationHost* operations = nullptr;
+  StoreRegions* stores = nullptr;
   TransferTable* transfers = nullptr;
   RemoteSections* remote_sections = nullptr;
 };
@@ -134,6 +137,25 @@ class Services {
   void TakeNotifications(const SessionPtr& session, const v1::TakeNotificationsRequest& request,
                          TakenReply reply);
   absl::Status WatchNotifications(const SessionPtr& session, UniqueFd eventfd);
+
+  // transfer/storage_service.cc: at once, or on a store's thread.
+  using OpenFileReply = std::function<void(const absl::StatusOr<v1::OpenFileResponse>&)>;
+  using CreateFileReply = std::function<void(const absl::StatusOr<v1::CreateFileResponse>&)>;
+  using StatusReply = std::function<void(const absl::Status&)>;
+  // `descriptor`: one that came with the request, or none.
+  void OpenFile(const SessionPtr& session, const v1::OpenFileRequest& request, UniqueFd descriptor,
+                OpenFileReply reply);
+  void CreateFile(const SessionPtr& session, const v1::CreateFileRequest& request,
+                  CreateFileReply reply);
+  void OpenObject(const SessionPtr& session, const v1::OpenObjectRequest& request,
+                  OpenFileReply reply);
+  void CreateObject(const SessionPtr& session, const v1::CreateObjectRequest& request,
+                    CreateFileReply reply);
+  void CommitDraft(const SessionPtr& session, const v1::CommitDraftRequest& request,
+                   StatusReply reply);
+  void AbortDraft(const SessionPtr& session, const v1::AbortDraftRequest& request,
+                  StatusReply reply);
+  void SyncFile(const SessionPtr& session, const v1::SyncFileRequest& request, StatusReply reply);
 
   // admin_service.cc: `peer` sees what its user owns; root and the daemon's own user see all.
   v1::GetStatusResponse GetStatus(const Peer& peer) const;

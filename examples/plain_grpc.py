@@ -25,7 +25,7 @@ import grpc
 import numpy
 
 PROTO_ROOT = pathlib.Path(__file__).resolve().parent.parent / "proto"
-NAMES = ("session", "memory", "communicator", "collective", "transfer", "admin")
+NAMES = ("session", "memory", "communicator", "collective", "transfer", "storage", "admin")
 
 
 def generate_protos(out):

@@ -52,6 +52,13 @@ absl::Status Published::CheckCurrent() const {
   return absl::FailedPreconditionError(absl::StrCat(Text(*this), ": ", why, "; fetch it again"));
 }
 
+absl::Status Published::OnlyHere() const {
+  return absl::UnimplementedError(
+      absl::StrCat(Text(*this),
+                   ": it is of files or objects, which agents of their own node alone "
+                   "can read and write"));
+}
+
 absl::Status Published::CheckAccess(uint32_t tenant, bool write) const {
   if (Grants(*this, tenant) && (write ? grant.write : grant.read)) return absl::OkStatus();
   return absl::PermissionDeniedError(
@@ -156,6 +163,7 @@ absl::StatusOr<uint64_t> AgentTable::Register(memory::Owner owner, const std::st
 
 absl::StatusOr<std::shared_ptr<const Published>> AgentTable::Publish(uint64_t session,
                                                                      p2p::Section section,
+                                                                     p2p::Space space,
                                                                      Grant grant) {
   auto published = std::make_shared<Published>();
   published->grant = std::move(grant);
@@ -181,8 +189,7 @@ absl::StatusOr<std::shared_ptr<const Published>> AgentTable::Publish(uint64_t se
   }
   const std::string name = section.name;
   const uint64_t version = section.version;
-  SHUNT_ASSIGN_OR_RETURN(published->list,
-                         p2p::PreparedList::Prepare(std::move(section), /*space=*/0));
+  SHUNT_ASSIGN_OR_RETURN(published->list, p2p::PreparedList::Prepare(std::move(section), space));
   const std::lock_guard lock(mutex_);
   const auto own = by_session_.find(session);
   if (own == by_session_.end()) return absl::CancelledError("the session has ended");

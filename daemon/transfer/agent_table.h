@@ -88,6 +88,8 @@ struct Published {
   absl::Status CheckCurrent() const;
   // PERMISSION_DENIED, in words.
   absl::Status CheckAccess(uint32_t tenant, bool write) const;
+  // What another node is told of a section of files or objects.
+  absl::Status OnlyHere() const;
 
   // 0: it is what the agent publishes now; else the version that took its place, or one of these.
   std::atomic<uint64_t> replaced_by = 0;
@@ -112,9 +114,9 @@ class AgentTable {
 
   // Its incarnation. INVALID_ARGUMENT for a name that can't be; ALREADY_EXISTS.
   absl::StatusOr<uint64_t> Register(memory::Owner owner, const std::string& name);
-  // `section` has name, regions and sets; what else it has is filled in here.
+  // `section` has name, regions and sets, in `space`; what else it has is filled in here.
   absl::StatusOr<std::shared_ptr<const Published>> Publish(uint64_t session, p2p::Section section,
-                                                           Grant grant);
+                                                           p2p::Space space, Grant grant);
   absl::Status Withdraw(uint64_t session, const std::string& section);
   // Its agent ends.
   void SessionGone(uint64_t session);

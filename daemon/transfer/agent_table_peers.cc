@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "daemon/transfer/agent_table.h"
+#include "daemon/transfer/store_regions.h"
 #include "runtime/core/status.h"
 #include "runtime/p2p/section_wire.h"
 
@@ -33,6 +34,7 @@ absl::StatusOr<cluster::SectionAnswer> AgentTable::Answer(const cluster::Section
     if (write ? !query.write : !query.read) continue;
     SHUNT_RETURN_IF_ERROR(published->CheckAccess(query.uid, write));
   }
+  if (published->list->space() == kStoreSpace) return published->OnlyHere();
   answer.version = published->version();
   answer.read = published->grant.read;
   answer.write = published->grant.write;

@@ -112,7 +112,6 @@ absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::MakeRemote(const Sides&
                      " bytes for another node, expected at most ", pull::kArrayBytesMax));
   }
   const pull::FlowId flow = engine_->NewTransferId();
-  setup.route = posted.push ? "push" : "pull";
   setup.cancel = [engine = engine_, flow](const absl::Status& why) {
     engine->CancelTransfer(flow, why);
   };
@@ -178,6 +177,7 @@ absl::StatusOr<pull::PullEngine::Incoming> TransferTable::ResolveNow(
                      "\": it is version ", published->version(), " now, and version ", ask.version,
                      " was fetched; fetch it again"));
   }
+  if (published->list->space() == kStoreSpace) return published->OnlyHere();
   SHUNT_ASSIGN_OR_RETURN(p2p::Selection selection, Select(published->list, FormOf(ask, array)));
   auto uses = std::make_shared<std::vector<memory::RegionUse>>();
   const uint64_t owner = published->owner.session;

@@ -6,6 +6,11 @@
 
 namespace shunt::daemon {
 
+const char* RouteName(Route route) {
+  constexpr const char* kNames[kRoutes] = {"copy", "pull", "push", "read", "write"};
+  return kNames[static_cast<size_t>(route)];
+}
+
 bool Transfer::Step() {
   if (began_ns_.load(std::memory_order_relaxed) == 0) {
     int64_t never = 0;
@@ -21,7 +26,7 @@ void Transfer::Cancel(const absl::Status& why) {
     const std::lock_guard lock(mutex_);
     if (cancelled_.ok()) cancelled_ = why;
   }
-  if (remote()) return setup_.cancel(why);
+  if (!is_copy()) return setup_.cancel(why);
   // Chunks in the works end first; who ends the last of them finds out.
   if (setup_.copier->Cancel()) TellIfOver();
 }
@@ -46,6 +51,7 @@ void Transfer::Finish(const absl::Status& outcome) {
   outcome_ = outcome;
   // First of all: its owner may free them as soon as it knows.
   setup_.uses.clear();
+  setup_.stores.clear();
   if (setup_.inbox != nullptr) {
     if (outcome_.ok()) {
       setup_.inbox->Put(std::move(setup_.notification));
@@ -60,10 +66,9 @@ TransferReport Transfer::report() const {
   const int64_t began = began_ns_.load(std::memory_order_relaxed);
   TransferReport report;
   report.route = setup_.route;
-  report.remote = remote();
   report.outcome = outcome_;
   report.bytes = outcome_.ok() ? bytes() : 0;
-  if (remote()) {  // what it waited for, it waited for there too
+  if (!is_copy()) {  // what it waited for, it waited for there too
     report.moved_ns = static_cast<uint64_t>(ended_ns_ - posted_ns_);
     return report;
   }

@@ -1,4 +1,4 @@
-// One transfer in flight: between mapped regions, or with another node.
+// One transfer in flight: between mapped regions, with another node, or with a store.
 #pragma once
 
 #include <atomic>
@@ -14,17 +14,22 @@
 #include "daemon/event_loop.h"
 #include "daemon/session.h"
 #include "daemon/transfer/agent_table.h"
+#include "daemon/transfer/store_regions.h"
 #include "runtime/memory/region_table.h"
 #include "runtime/p2p/copier.h"
 #include "runtime/p2p/work_pool.h"
 
 namespace shunt::daemon {
 
+// What moves it. Each has a pace of its own.
+enum class Route : uint8_t { kCopy, kPull, kPush, kRead, kWrite };
+inline constexpr size_t kRoutes = 5;
+const char* RouteName(Route route);
+
 struct TransferReport {
   absl::Status outcome;
   uint64_t bytes = 0;
-  const char* route = "copy";
-  bool remote = false;
+  Route route = Route::kCopy;
   uint64_t waited_ns = 0;
   uint64_t moved_ns = 0;
 };
@@ -39,10 +44,11 @@ class Transfer final : public p2p::Work {
     uint64_t counterpart = 0;      // the session whose memory the remote side is; 0: elsewhere
     std::string counterpart_text;  // for its death
     uint64_t bytes = 0;
-    const char* route = "copy";
+    Route route = Route::kCopy;
     // Either a copy here, and every region that it touches; or what ends it on another thread,
     // which then calls Finish.
     std::vector<memory::RegionUse> uses;
+    std::vector<StoreUse> stores;
     std::unique_ptr<p2p::Copier> copier;
     std::function<void(const absl::Status&)> cancel;
     std::shared_ptr<Inbox> inbox;  // a place is reserved; null: no notification from here
@@ -67,7 +73,7 @@ class Transfer final : public p2p::Work {
   const std::string& counterpart_text() const { return setup_.counterpart_text; }
   uint64_t bytes() const { return setup_.bytes; }
   uint64_t chunks() const { return setup_.copier->chunks(); }
-  bool remote() const { return setup_.copier == nullptr; }
+  bool is_copy() const { return setup_.route == Route::kCopy; }
 
   // In `ended` and after it.
   TransferReport report() const;

@@ -61,11 +61,11 @@ absl::StatusOr<v1::PublishSectionResponse> Services::PublishSection(
     const SessionPtr& session, const v1::PublishSectionRequest& request) {
   SHUNT_RETURN_IF_ERROR(CheckNotStopping());
   SHUNT_ASSIGN_OR_RETURN(Grant grant, GrantOf(request.access(), request.tenants()));
-  SHUNT_ASSIGN_OR_RETURN(p2p::Section section, context_.transfers->OwnSection(
-                                                   session->id, request.name(), request.sets()));
   SHUNT_ASSIGN_OR_RETURN(
-      const auto published,
-      context_.transfers->agents().Publish(session->id, std::move(section), std::move(grant)));
+      auto section, context_.transfers->OwnSection(session->id, request.name(), request.sets()));
+  SHUNT_ASSIGN_OR_RETURN(const auto published, context_.transfers->agents().Publish(
+                                                   session->id, std::move(section.section),
+                                                   section.space, std::move(grant)));
   v1::PublishSectionResponse response;
   SHUNT_ASSIGN_OR_RETURN(*response.mutable_list(),
                          context_.transfers->AddList(*session, published->list, nullptr));
@@ -117,9 +117,10 @@ void Services::FetchSection(const SessionPtr& session, const v1::FetchSectionReq
 absl::StatusOr<v1::PrepareListResponse> Services::PrepareList(
     const SessionPtr& session, const v1::PrepareListRequest& request) {
   SHUNT_RETURN_IF_ERROR(CheckNotStopping());
-  SHUNT_ASSIGN_OR_RETURN(p2p::Section section,
+  SHUNT_ASSIGN_OR_RETURN(auto section,
                          context_.transfers->OwnSection(session->id, "prepared", request.sets()));
-  SHUNT_ASSIGN_OR_RETURN(auto list, p2p::PreparedList::Prepare(std::move(section), /*space=*/0));
+  SHUNT_ASSIGN_OR_RETURN(auto list,
+                         p2p::PreparedList::Prepare(std::move(section.section), section.space));
   v1::PrepareListResponse response;
   SHUNT_ASSIGN_OR_RETURN(*response.mutable_list(),
                          context_.transfers->AddList(*session, std::move(list), nullptr));
@@ -158,7 +159,7 @@ Services::CancelWait Services::WaitTransfer(const SessionPtr& session,
         if (!report.ok()) return done(report.status(), {});
         v1::TransferReport response;
         response.set_bytes(report->bytes);
-        response.set_route(report->route);
+        response.set_route(RouteName(report->route));
         response.set_waited_ns(report->waited_ns);
         response.set_moved_ns(report->moved_ns);
         done(report->outcome, response);

@@ -60,8 +60,10 @@ class TransferTable::LatePost : public p2p::Work {
   std::atomic<bool> taken_ = false;
 };
 
-TransferTable::TransferTable(Options options, memory::RegionTable* regions, EventLoop* loop)
+TransferTable::TransferTable(Options options, memory::RegionTable* regions, StoreRegions* stores,
+                             EventLoop* loop)
     : regions_(regions),
+      stores_(stores),
       loop_(loop),
       threads_(options.threads),
       pool_({options.threads, std::move(options.on_thread_start)}) {}
@@ -70,10 +72,11 @@ TransferTable::~TransferTable() = default;
 
 // ---- Lists
 
-absl::StatusOr<p2p::Section> TransferTable::OwnSection(
+absl::StatusOr<TransferTable::OfSets> TransferTable::OwnSection(
     uint64_t session, const std::string& name,
     const google::protobuf::RepeatedPtrField<v1::StridedSet>& sets) const {
-  p2p::Section section;
+  OfSets of;
+  p2p::Section& section = of.section;
   section.name = name;
   for (int i = 0; i < sets.size(); ++i) {
     const v1::StridedSet& from = sets[i];
@@ -89,17 +92,31 @@ absl::StatusOr<p2p::Section> TransferTable::OwnSection(
     for (int d = 0; d < from.dimensions_size(); ++d) {
       to.dims[d] = {from.dimensions(d).count(), from.dimensions(d).stride_bytes()};
     }
-    const auto region = regions_->Find(session, to.region);
-    if (!region.ok()) return WithSide(absl::StrCat("set ", i).c_str(), region.status());
+    uint64_t bytes = 0;
+    p2p::Space space = 0;
+    if (const auto region = regions_->Find(session, to.region); region.ok()) {
+      bytes = (*region)->bytes();
+    } else if (const auto stored = stores_->Find(session, to.region); stored.ok()) {
+      bytes = (*stored)->bytes;
+      space = kStoreSpace;
+    } else {
+      return WithSide(absl::StrCat("set ", i).c_str(), region.status());
+    }
+    if (i > 0 && space != of.space) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "set ", i, ": region ", to.region, " is ", space == 0 ? "memory" : "a file or object",
+          ", and those before are not; expected sets of memory alone, or of none"));
+    }
+    of.space = space;
     const auto place = std::lower_bound(
         section.regions.begin(), section.regions.end(), to.region,
         [](const p2p::RegionExtent& extent, uint64_t id) { return extent.id < id; });
     if (place == section.regions.end() || place->id != to.region) {
-      section.regions.insert(place, {to.region, (*region)->bytes()});
+      section.regions.insert(place, {to.region, bytes});
     }
     section.sets.push_back(to);
   }
-  return section;
+  return of;
 }
 
 absl::StatusOr<v1::ListInfo> TransferTable::AddList(const Session& session,
@@ -170,6 +187,7 @@ absl::StatusOr<TransferTable::Sides> TransferTable::Prepare(const Session& sessi
   SHUNT_ASSIGN_OR_RETURN(
       sides.plan, posted.push ? p2p::TransferPlan::Make(*std::move(here), *std::move(there))
                               : p2p::TransferPlan::Make(*std::move(there), *std::move(here)));
+  SHUNT_ASSIGN_OR_RETURN(sides.route, RouteOf(sides.published.get(), *sides.plan, posted.push));
   return sides;
 }
 
@@ -209,17 +227,21 @@ absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::MakeLocal(const Sides& 
   if (published != nullptr) {
     setup.counterpart_text = absl::StrCat("agent \"", owner, "\" of session ", setup.counterpart);
   }
-  if (posted.notification.has_value()) {
-    if (published == nullptr) {
-      return absl::InvalidArgumentError(
-          "a notification goes to the agent of the remote side, which is this session's own "
-          "memory");
-    }
-    SHUNT_RETURN_IF_ERROR(published->inbox->Reserve(owner));
-    setup.inbox = published->inbox;
-    setup.notification = {agents_.NameOf(session.id), *posted.notification};
-  }
+  SHUNT_RETURN_IF_ERROR(ReserveNotification(sides, posted, &setup));
   return std::make_shared<Transfer>(std::move(setup));
+}
+
+absl::Status TransferTable::ReserveNotification(const Sides& sides, const PostedTransfer& posted,
+                                                Transfer::Setup* setup) const {
+  if (!posted.notification.has_value()) return absl::OkStatus();
+  if (sides.published == nullptr) {
+    return absl::InvalidArgumentError(
+        "a notification goes to the agent of the remote side, which is this session's own memory");
+  }
+  SHUNT_RETURN_IF_ERROR(sides.published->inbox->Reserve(sides.published->agent));
+  setup->inbox = sides.published->inbox;
+  setup->notification = {agents_.NameOf(setup->session->id), *posted.notification};
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::Begin(const SessionPtr& session,
@@ -232,10 +254,12 @@ absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::Begin(const SessionPtr&
   setup.on_ring = on_ring;
   setup.bytes = sides.plan->bytes();
   setup.ended = [this](Transfer& transfer) { Ended(transfer); };
+  setup.route = sides.route;
   std::function<void()> start;
   SHUNT_ASSIGN_OR_RETURN(const std::shared_ptr<Transfer> transfer,
-                         sides.remote() ? MakeRemote(sides, posted, std::move(setup), &start)
-                                        : MakeLocal(sides, posted, std::move(setup)));
+                         sides.route == Route::kCopy ? MakeLocal(sides, posted, std::move(setup))
+                         : sides.remote() ? MakeRemote(sides, posted, std::move(setup), &start)
+                                          : MakeStored(sides, posted, std::move(setup), &start));
   const uint64_t owner = transfer->counterpart();
   Late late;
   const absl::Status refused = [&]() -> absl::Status {
@@ -271,7 +295,7 @@ absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::Begin(const SessionPtr&
   }
   in_flight_.fetch_add(1);
   bytes_in_flight_.fetch_add(transfer->bytes());
-  if (!transfer->remote() && transfer->bytes() <= kInlineBytes) {
+  if (transfer->is_copy() && transfer->bytes() <= kInlineBytes) {
     while (transfer->Step()) {
     }
     return transfer;
@@ -286,10 +310,10 @@ absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::Begin(const SessionPtr&
       }
     });
   }
-  if (transfer->remote()) {
-    start();
-  } else {
+  if (transfer->is_copy()) {
     pool_.Add(transfer, posted.priority, transfer->chunks());
+  } else {
+    start();
   }
   if (!late.cancelled.ok()) transfer->Cancel(late.cancelled);
   return transfer;
@@ -373,7 +397,7 @@ void TransferTable::Ended(Transfer& transfer) {
 void TransferTable::Remember(const TransferReport& report) {
   if (!report.outcome.ok() || report.bytes == 0) return;
   std::atomic<uint64_t>& pace =
-      pace_[report.remote ? 1 : 0][static_cast<size_t>(std::bit_width(report.bytes))];
+      pace_[static_cast<size_t>(report.route)][static_cast<size_t>(std::bit_width(report.bytes))];
   const uint64_t now = std::max<uint64_t>(1, report.moved_ns * 1000 / report.bytes);
   const uint64_t before = pace.load(std::memory_order_relaxed);
   pace.store(before == 0 ? now : (7 * before + now) / 8, std::memory_order_relaxed);
@@ -385,7 +409,7 @@ absl::StatusOr<v1::ExplainTransferResponse> TransferTable::Explain(const Session
   v1::ExplainTransferResponse response;
   const uint64_t bytes = sides.plan->bytes();
   response.set_bytes(bytes);
-  response.set_route(!sides.remote() ? "copy" : posted.push ? "push" : "pull");
+  response.set_route(RouteName(sides.route));
   uint64_t runs = 0, seen = 0;
   p2p::PlanCursor cursor(*sides.plan, 0, bytes);
   for (p2p::CopyRun run; runs < kCountedRunsMax && cursor.Next(&run); ++runs) seen += run.bytes;
@@ -395,7 +419,7 @@ absl::StatusOr<v1::ExplainTransferResponse> TransferTable::Explain(const Session
   }
   response.set_copy_runs(runs);
   const uint64_t pace =
-      pace_[sides.remote() ? 1 : 0][static_cast<size_t>(std::bit_width(bytes))].load();
+      pace_[static_cast<size_t>(sides.route)][static_cast<size_t>(std::bit_width(bytes))].load();
   response.set_predicted_ns(
       static_cast<uint64_t>(static_cast<double>(bytes) * static_cast<double>(pace) / 1000));
   response.set_bytes_ahead(bytes_in_flight_.load());

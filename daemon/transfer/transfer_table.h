@@ -2,7 +2,10 @@
 //
 //   post ──► lists looked up, access checked ──► selections, plan ──► regions held ──► Transfer ──►
 //   report
-//            AgentTable                          runtime/p2p          RegionTable      WorkPool
+//            AgentTable                          runtime/p2p          RegionTable      WorkPool,
+//                                                                     StoreRegions     NodeEngine
+//                                                                     or
+//                                                                                      StoreMover
 #pragma once
 
 #include <array>
@@ -23,6 +26,7 @@
 #include "daemon/session.h"
 #include "daemon/transfer/agent_table.h"
 #include "daemon/transfer/post.h"
+#include "daemon/transfer/store_regions.h"
 #include "daemon/transfer/transfer.h"
 #include "runtime/p2p/work_pool.h"
 #include "runtime/pull/pull_engine.h"
@@ -41,7 +45,8 @@ class TransferTable {
     std::function<void(int index)> on_thread_start = {};
   };
   // All outlive it.
-  TransferTable(Options options, memory::RegionTable* regions, EventLoop* loop);
+  TransferTable(Options options, memory::RegionTable* regions, StoreRegions* stores,
+                EventLoop* loop);
   // Transfers in flight are dropped: sessions are gone by then.
   ~TransferTable();
 
@@ -52,9 +57,13 @@ class TransferTable {
 
   // ---- Lists: descriptors with a number, of one session.
 
-  // NOT_FOUND, in words, if a set names a region that is not the session's; errors of
-  // PreparedList::Prepare.
-  absl::StatusOr<p2p::Section> OwnSection(
+  struct OfSets {
+    p2p::Section section;
+    p2p::Space space = 0;  // or kStoreSpace
+  };
+  // NOT_FOUND, in words, if a set names a region that is not the session's; INVALID_ARGUMENT if
+  // some are memory and others are not.
+  absl::StatusOr<OfSets> OwnSection(
       uint64_t session, const std::string& name,
       const google::protobuf::RepeatedPtrField<v1::StridedSet>& sets) const;
   // `published`: null for own memory. RESOURCE_EXHAUSTED.
@@ -116,6 +125,7 @@ class TransferTable {
     std::shared_ptr<const p2p::TransferPlan> plan;
     std::shared_ptr<const Published> published;  // of the remote side; null: own memory
     bool remote() const { return published != nullptr && !published->node.empty(); }
+    Route route = Route::kCopy;
   };
   class LatePost;
 
@@ -132,6 +142,17 @@ class TransferTable {
                                                        const PostedTransfer& posted,
                                                        Transfer::Setup setup,
                                                        std::function<void()>* start);
+  // stored_transfers.cc
+  absl::StatusOr<std::shared_ptr<Transfer>> MakeStored(const Sides& sides,
+                                                       const PostedTransfer& posted,
+                                                       Transfer::Setup setup,
+                                                       std::function<void()>* start);
+  absl::Status HoldStores(const p2p::Selection& selection, uint64_t session,
+                          const std::string& words, bool write, std::vector<StoreUse>* uses) const;
+  static absl::StatusOr<Route> RouteOf(const Published* published, const p2p::TransferPlan& plan,
+                                       bool push);
+  absl::Status ReserveNotification(const Sides& sides, const PostedTransfer& posted,
+                                   Transfer::Setup* setup) const;
   absl::StatusOr<pull::PullEngine::Incoming> ResolveNow(pull::FlowId flow, const pull::Ask& ask,
                                                         const std::vector<std::byte>& array);
   // Regions of a selection; errors name them.
@@ -145,6 +166,7 @@ class TransferTable {
   void Remember(const TransferReport& report);
 
   memory::RegionTable* const regions_;
+  StoreRegions* const stores_;
   NodeEngine* engine_ = nullptr;
   EventLoop* const loop_;
   const int threads_;
@@ -153,9 +175,8 @@ class TransferTable {
   std::atomic<uint64_t> next_id_ = uint64_t{1} << 63;  // below: tokens of rings
   std::atomic<size_t> in_flight_ = 0;
   std::atomic<uint64_t> bytes_in_flight_ = 0;
-  // Picoseconds a byte, here and with other nodes, by the logarithm of a transfer's bytes; 0: none
-  // yet.
-  std::array<std::array<std::atomic<uint64_t>, 64>, 2> pace_ = {};
+  // Picoseconds a byte, by the route and the logarithm of a transfer's bytes; 0: none yet.
+  std::array<std::array<std::atomic<uint64_t>, 65>, kRoutes> pace_ = {};
 
   mutable std::mutex mutex_;
   std::unordered_map<uint64_t, OfSession> sessions_;

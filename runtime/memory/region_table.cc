@@ -87,6 +87,11 @@ absl::StatusOr<std::shared_ptr<Region>> RegionTable::Allocate(Owner owner, uint6
   return region;
 }
 
+uint64_t RegionTable::NewId() {
+  std::lock_guard lock(mutex_);
+  return next_id_++;
+}
+
 absl::Status RegionTable::Charge(Owner owner, uint64_t bytes, std::string_view what) {
   std::lock_guard lock(mutex_);
   return ChargeLocked(owner, bytes, what);

@@ -93,6 +93,9 @@ class RegionTable {
   // asked.
   absl::StatusOr<std::shared_ptr<Region>> Allocate(Owner owner, uint64_t bytes);
 
+  // A number for a region that somebody else keeps: no other one has or gets it.
+  uint64_t NewId();
+
   // Counts memory that is no region (rings, boards) against the same quotas. Give it back with
   // Release.
   absl::Status Charge(Owner owner, uint64_t bytes, std::string_view what);

@@ -46,8 +46,8 @@ struct FakeNode {
   uint64_t Register(const std::string& agent, uint64_t session = 1, uint32_t tenant = 0) {
     return *agents.Register({session, tenant}, agent);
   }
-  void Publish(p2p::Section section, uint64_t session = 1, Grant grant = {}) {
-    agents.Publish(session, std::move(section), std::move(grant)).value();
+  void Publish(p2p::Section section, uint64_t session = 1, Grant grant = {}, p2p::Space space = 0) {
+    agents.Publish(session, std::move(section), space, std::move(grant)).value();
   }
 };
 

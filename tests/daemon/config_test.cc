@@ -56,6 +56,8 @@ TEST_CASE("every key of the table can be set from a file and from a flag") {
       {"max_communicators_per_session", "7", "7"},
       {"max_regions_per_session", "7", "7"},
       {"spin_us", "-1", "-1"},
+      {"storage.roots", "[\"a=/srv/a\", \"b=/b\"]", "a=/srv/a,b=/b"},
+      {"storage.s3", "[\"m=http://h:9000 path-style\"]", "m=http://h:9000 path-style"},
       {"cluster.name", "\"prod\"", "prod"},
       {"cluster.node", "\"a\"", "a"},
       {"cluster.listen", "\"127.0.0.1:7071\"", "127.0.0.1:7071"},
@@ -145,6 +147,43 @@ TEST_CASE("a CPU or node that this process lacks is refused with its key and its
   CHECK(*CheckWorkerCpus(config, machine) == topology::CpuList{1});
   REQUIRE(ApplyToml("numa_nodes = [0, 3]\n", "x.toml", &config).ok());
   CHECK(words(config).starts_with("x.toml:1: numa_nodes is [0, 3]: NUMA node 3"));
+}
+
+TEST_CASE("roots and object stores are taken apart") {
+  Config config;
+  REQUIRE(
+      ApplyToml("[storage]\nroots = [\"a=/srv/a\", \"b=/b=c\"]\n"
+                "s3 = [\"m=https://h:9000 region=eu path-style ca=/etc/ca.pem\", \"n=http://n\"]",
+                "x.toml", &config)
+          .ok());
+  CHECK(config.storage_roots == std::vector<StorageRoot>{{"a", "/srv/a"}, {"b", "/b=c"}});
+  REQUIRE(config.storage_s3.size() == 2);
+  CHECK(config.storage_s3[0] == StorageEndpoint{"m", "https://h:9000", "eu", true, "/etc/ca.pem"});
+  CHECK(config.storage_s3[1] == StorageEndpoint{"n", "http://n", "us-east-1", false, ""});
+  REQUIRE(ApplyToml("[storage]\nroots = []\n", "x.toml", &config).ok());
+  CHECK(config.storage_roots.empty());
+  const struct {
+    const char* toml;
+    const char* words;
+  } wrong[] = {
+      {"roots = \"a=/b\"", "is \"a=/b\""},
+      {"roots = [\"a\"]", "\"a\", which is not NAME=VALUE"},
+      {"roots = [\"=/b\"]", "\"=/b\", which is not NAME=VALUE"},
+      {"roots = [\"a/b=/b\"]", "which is not NAME=VALUE"},
+      {"roots = [\"a=b\"]", "whose path is not absolute"},
+      {"roots = [\"a=/b\", \"a=/c\"]", "\"a=/c\", whose name is there twice"},
+      {"s3 = [\"m=h:9000\"]", "whose URL does not begin with http"},
+      {"s3 = [\"m=http://h fast\"]", "the unknown word \"fast\""},
+      {"s3 = [\"m=http://h ca=x\"]", "the unknown word \"ca=x\""},
+      {"s3 = [1]", "is a list"},
+  };
+  for (const auto& c : wrong) {
+    INFO(c.toml);
+    const absl::Status status = ApplyToml(std::string("[storage]\n") + c.toml, "x.toml", &config);
+    CHECK(status.code() == absl::StatusCode::kInvalidArgument);
+    CHECK(status.message().find("x.toml:2: storage.") == 0);
+    CHECK(status.message().find(c.words) != absl::string_view::npos);
+  }
 }
 
 TEST_CASE("values arrive") {

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "daemon/transfer/store_regions.h"
 #include "runtime/p2p/section_wire.h"
 #include "tests/daemon/agents_world.h"
 
@@ -158,6 +159,14 @@ TEST_CASE("a node that has the agent decides, whether or not it gives the sectio
   CHECK(world.Fetch("x@c").value()->node == "c");
   CheckError(world.Fetch("x", "other").status(), absl::StatusCode::kNotFound,
              {"node 'b'", "publishes no section \"other\"", "it has kv"});
+}
+
+TEST_CASE("a section of files is refused in words on another node") {
+  AgentsWorld world;
+  world["b"].Register("x");
+  world["b"].Publish(Cache("kv", 1, 1), 1, {}, kStoreSpace);
+  CheckError(world.Fetch("x@b").status(), absl::StatusCode::kUnimplemented,
+             {"\"kv\"", "\"x\"", "files or objects"});
 }
 
 TEST_CASE("what one user may see another does not get from what is kept") {

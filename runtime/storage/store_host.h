@@ -1,0 +1,78 @@
+// A store with a thread of its own, for callers on any thread.
+//
+//   Read, Open, ... ──► commands ──► thread: Post*, Poll ──► callback, on that thread
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "runtime/core/fd.h"
+#include "runtime/storage/store.h"
+
+namespace shunt::storage {
+
+// Thread-safe. Callbacks must not block, and may post more. With nothing to do it uses no CPU.
+class StoreHost {
+ public:
+  using Done = std::function<void(const Completion&)>;
+
+  // `on_start` is called on the thread before anything else.
+  static absl::StatusOr<std::unique_ptr<StoreHost>> Start(std::unique_ptr<Store> store,
+                                                          std::function<void()> on_start = {});
+  // Stop. Not on the store's own thread, unless it has finished.
+  ~StoreHost();
+  StoreHost(const StoreHost&) = delete;
+
+  // As Store's functions of the same names. Each calls `done` once and gives what Cancel takes. In
+  // the order in which one thread posts them they reach the store.
+  uint64_t Open(OpenRequest request, Done done);
+  uint64_t Read(TransferRequest request, Done done);
+  uint64_t Write(TransferRequest request, Done done);
+  uint64_t Sync(ObjectId object, int64_t deadline_ns, Done done);
+  uint64_t Begin(BeginRequest request, Done done);
+  uint64_t Commit(ObjectId draft, int64_t deadline_ns, Done done);
+  uint64_t Abort(ObjectId draft, Done done);
+  void Close(ObjectId object);
+  void Cancel(uint64_t token);
+  // Calls it on the store's thread, in turn with what is posted.
+  void Run(std::function<void()> closure);
+
+  // Destroys the store: what is under way is cancelled, and its callbacks called. What is posted
+  // later is dropped: callbacks are destroyed, not called.
+  void BeginStop();
+  bool finished() const { return finished_.load(); }
+  // The same, and waits for the end.
+  void Stop();
+
+ private:
+  StoreHost(std::unique_ptr<Store> store, UniqueFd wake)
+      : store_(std::move(store)), wake_(std::move(wake)) {}
+  uint64_t Post(Done done, std::function<void(Store&, uint64_t)> post);
+  void Loop();
+  bool RunCommands();  // false once it is to stop
+  size_t TakeEnded();
+  void Finish();
+
+  std::unique_ptr<Store> store_;                   // the thread's
+  absl::flat_hash_map<uint64_t, Done> under_way_;  // the thread's
+  const UniqueFd wake_;
+  std::atomic<uint64_t> next_token_ = 1;
+  std::atomic<bool> finished_ = false;
+
+  std::mutex mutex_;
+  bool stop_ = false;
+  bool closed_ = false;  // nothing runs any more
+  std::vector<std::function<void()>> commands_;
+
+  std::mutex join_mutex_;
+  std::thread thread_;
+};
+
+}  // namespace shunt::storage

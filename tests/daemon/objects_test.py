@@ -1,0 +1,166 @@
+"""Objects as ends of transfers, on the S3 server that tests/storage/s3_server.py has started."""
+
+import datetime
+import hashlib
+import hmac
+import os
+import unittest
+import urllib.parse
+import urllib.request
+
+import grpc
+import numpy
+
+from files_test import BLOCK, Client, ids, s, strided
+from harness import *
+
+SERVER = os.environ["SHUNT_TEST_S3"]
+KEY_ID, SECRET = "SHUNTTESTKEY", "shunt-test-secret"
+KEYS = s.ObjectCredentials(access_key_id=KEY_ID, secret_access_key=SECRET)
+
+
+def request(method, path, query="", body=b""):
+    """A signed request of the test's own (AWS's "Signature Version 4"): the answer's body."""
+    host = urllib.parse.urlparse(SERVER).netloc
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    scope = f"{now[:8]}/us-east-1/s3/aws4_request"
+    digest = hashlib.sha256(body).hexdigest()
+    headers = {"host": host, "x-amz-content-sha256": digest, "x-amz-date": now}
+    names = ";".join(headers)
+    canonical = "\n".join([method, path, query, *(f"{k}:{v}" for k, v in headers.items()), "", names, digest])
+    text = "\n".join(["AWS4-HMAC-SHA256", now, scope, hashlib.sha256(canonical.encode()).hexdigest()])
+    key = ("AWS4" + SECRET).encode()
+    for part in (now[:8], "us-east-1", "s3", "aws4_request"):
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+    signature = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+    headers["Authorization"] = (
+        f"AWS4-HMAC-SHA256 Credential={KEY_ID}/{scope}, SignedHeaders={names}, Signature={signature}"
+    )
+    url = SERVER + path + ("?" + query if query else "")
+    asked = urllib.request.Request(url, data=body if method == "PUT" else None, headers=headers, method=method)
+    with urllib.request.urlopen(asked, timeout=30) as answer:
+        return answer.read()
+
+
+class Objects(DaemonTest):
+    FLAGS = ("--storage-s3", f"rgw={SERVER} path-style,dead=http://127.0.0.1:1 path-style")
+    BUCKET = f"daemon-{os.getpid()}"
+
+    @classmethod
+    def setUpClass(cls):
+        request("PUT", f"/{cls.BUCKET}")
+        super().setUpClass()
+
+    def setUp(self):
+        self.random = numpy.random.default_rng(5)
+        self.names = iter(f"{self.id()}-{i}" for i in range(100))
+
+    def client(self, size=64 * BLOCK):
+        client = Client(self, next(self.names), size)
+        client.memory[:] = self.random.integers(0, 256, client.memory.size, dtype=numpy.uint8)
+        return client
+
+    def place(self, key, **fields):
+        return dict(dict(endpoint="rgw", bucket=self.BUCKET, key=key, credentials=KEYS), **fields)
+
+    def put(self, key, size):
+        data = self.random.integers(0, 256, size, dtype=numpy.uint8)
+        request("PUT", f"/{self.BUCKET}/{key}", body=data.tobytes())
+        return data
+
+    def get(self, key):
+        return numpy.frombuffer(request("GET", f"/{self.BUCKET}/{key}"), dtype=numpy.uint8)
+
+    def test_ranges_of_an_object_are_read(self):
+        data = self.put("read", 64 * BLOCK)
+        a = self.client()
+        opened = a.store("OpenObject", **self.place("read"))
+        self.assertEqual(opened.size_bytes, 64 * BLOCK)
+        order = self.random.permutation(64)[:20]
+        report = a.move(a.prepare().list_id, a.list_of(opened.region_id, 64), ids(range(20)), ids(order))
+        self.assertEqual((report.route, report.bytes), ("read", 20 * BLOCK))
+        self.assertTrue((a.memory[: 20 * BLOCK].reshape(20, BLOCK) == data.reshape(64, BLOCK)[order]).all())
+        listed = a.session.memory.ListRegions(api.memory.ListRegionsRequest(token=a.session.token)).regions
+        self.assertEqual(listed[-1].kind, api.memory.REGION_KIND_OBJECT)
+
+    def test_an_object_appears_whole_with_its_commit(self):
+        # Of several parts, written over each other's borders.
+        for size in (3 * BLOCK, 20 << 20):
+            count = size // BLOCK
+            a = self.client(size)
+            reply, _ = a.session.lease.call(create_object=s.CreateObjectRequest(**self.place("written", size_bytes=size)))
+            region = reply.create_file.region_id
+            order = self.random.permutation(count)
+            own = a.prepare(a.blocks(count)).list_id
+            report = a.move(own, a.list_of(region, count), ids(order), dict(all=True), push=True)
+            self.assertEqual(report.route, "write")
+            a.session.lease.call(commit_draft=s.CommitDraftRequest(region_id=region))
+            self.assertTrue((self.get("written").reshape(count, BLOCK) == a.memory.reshape(count, BLOCK)[order]).all())
+
+    def test_a_draft_that_is_given_up_leaves_nothing(self):
+        for end in ("abort", "free", "session"):
+            a = self.client(20 << 20)
+            count = (20 << 20) // BLOCK
+            region = a.store("CreateObject", **self.place("left", size_bytes=20 << 20)).region_id
+            own = a.prepare(a.blocks(count)).list_id
+            a.move(own, a.list_of(region, count), push=True)
+            if end == "abort":
+                a.store("AbortDraft", region_id=region)
+            elif end == "free":
+                a.free(region)
+            else:
+                a.session.close()
+            wait_until(lambda: b"<UploadId>" not in request("GET", f"/{self.BUCKET}", "uploads="), what="the upload's end")
+            self.assertNotIn(b"<Key>left</Key>", request("GET", f"/{self.BUCKET}", "list-type=2"))
+
+    def test_what_goes_wrong_is_told_in_words(self):
+        self.put("there", BLOCK)
+        a = self.client()
+        for code, fields in (
+            (NOT_FOUND, dict(key="missing")),
+            (NOT_FOUND, dict(bucket="no-such-bucket")),
+            (PERMISSION_DENIED, dict(credentials=s.ObjectCredentials(access_key_id=KEY_ID, secret_access_key="wrong"))),
+            (PERMISSION_DENIED, dict(credentials=None)),
+            (NOT_FOUND, dict(endpoint="elsewhere")),
+            (INVALID_ARGUMENT, dict(bucket="")),
+        ):
+            with self.subTest(fields):
+                try:
+                    a.store("OpenObject", **self.place("there", **fields))
+                    self.fail("nothing was refused")
+                except grpc.RpcError as error:
+                    self.assert_code(error, code)
+                    self.assertNotIn("wrong", error.details())
+        with self.refused(DEADLINE_EXCEEDED):
+            a.store("OpenObject", **self.place("there", endpoint="dead", timeout_ms=300))
+        region = a.store("OpenObject", **self.place("there")).region_id
+        file = a.list_of(region, 1)
+        with self.refused(PERMISSION_DENIED, f"region {region}", "for reading"):
+            a.post(a.prepare().list_id, file, ids([0]), push=True)
+        # Another one by its name, and none.
+        self.put("there", BLOCK)
+        with self.refused(ABORTED, "there"):
+            a.move(a.prepare().list_id, file, ids([0]))
+        request("DELETE", f"/{self.BUCKET}/there")
+        with self.refused(ABORTED, "there"):
+            a.move(a.prepare().list_id, file, ids([0]))
+        taken = self.put("taken", 10)
+        region = a.store("CreateObject", **self.place("taken", size_bytes=BLOCK, if_absent=True)).region_id
+        a.move(a.prepare().list_id, a.list_of(region, 1), ids([0]), push=True)
+        with self.refused(ALREADY_EXISTS, "taken"):
+            a.store("CommitDraft", region_id=region)
+        self.assertTrue((self.get("taken") == taken).all())
+
+    def test_files_and_objects_are_not_of_one_transfer(self):
+        self.put("mixed", BLOCK)
+        a = self.client()
+        region = a.store("OpenObject", **self.place("mixed")).region_id
+        file = a.pass_path(__file__)
+        mixed = a.prepare([strided(region, 0, 100), strided(file, 0, 100)]).list_id
+        own = a.prepare([strided(a.region, 0, 100, (2, 100))]).list_id
+        with self.refused(UNIMPLEMENTED, f"region {region}", f"region {file}", "different stores"):
+            a.post(own, mixed)
+
+
+if __name__ == "__main__":
+    unittest.main()
