@@ -213,15 +213,17 @@ class Files(FilesTest):
 
     def test_a_commit_replaces_or_refuses_as_it_was_asked(self):
         a = self.client()
-        _, old = self.file("taken", 100)
         fields = dict(root="data", path="taken", size_bytes=BLOCK)
         for if_absent in (True, False):
             region = a.store("CreateFile", if_absent=if_absent, **fields).region_id
+            _, old = self.file("taken", 100)  # by somebody else
             a.move(a.prepare().list_id, a.list_of(region, 1), ids([7]), ids([0]), push=True)
             if if_absent:
                 with self.refused(ALREADY_EXISTS, "taken"):
                     a.store("CommitDraft", region_id=region)
                 self.assertTrue((self.contents("taken") == old).all())
+                with self.refused(ALREADY_EXISTS, "taken"):
+                    a.store("CreateFile", if_absent=True, **fields)
             else:
                 a.store("CommitDraft", region_id=region)
                 self.assertTrue((self.contents("taken") == a.memory[7 * BLOCK : 8 * BLOCK]).all())

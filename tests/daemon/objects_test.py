@@ -14,6 +14,7 @@ import numpy
 from files_test import BLOCK, Client, ids, s, strided
 from harness import *
 
+UNAUTHENTICATED = 16
 SERVER = os.environ["SHUNT_TEST_S3"]
 KEY_ID, SECRET = "SHUNTTESTKEY", "shunt-test-secret"
 KEYS = s.ObjectCredentials(access_key_id=KEY_ID, secret_access_key=SECRET)
@@ -119,19 +120,19 @@ class Objects(DaemonTest):
         for code, fields in (
             (NOT_FOUND, dict(key="missing")),
             (NOT_FOUND, dict(bucket="no-such-bucket")),
-            (PERMISSION_DENIED, dict(credentials=s.ObjectCredentials(access_key_id=KEY_ID, secret_access_key="wrong"))),
+            (UNAUTHENTICATED, dict(credentials=s.ObjectCredentials(access_key_id=KEY_ID, secret_access_key="wrong"))),
             (PERMISSION_DENIED, dict(credentials=None)),
             (NOT_FOUND, dict(endpoint="elsewhere")),
             (INVALID_ARGUMENT, dict(bucket="")),
         ):
             with self.subTest(fields):
                 try:
-                    a.store("OpenObject", **self.place("there", **fields))
+                    a.store("OpenObject", **self.place(**dict(dict(key="there"), **fields)))
                     self.fail("nothing was refused")
                 except grpc.RpcError as error:
                     self.assert_code(error, code)
                     self.assertNotIn("wrong", error.details())
-        with self.refused(DEADLINE_EXCEEDED):
+        with self.refused(UNAVAILABLE, "there", "connect"):
             a.store("OpenObject", **self.place("there", endpoint="dead", timeout_ms=300))
         region = a.store("OpenObject", **self.place("there")).region_id
         file = a.list_of(region, 1)
