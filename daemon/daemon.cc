@@ -277,7 +277,7 @@ class DaemonImpl : public Daemon {
       transfers_->Resolve(flow, ask, std::move(array), std::move(resolved));
     };
     engine_ = std::make_unique<NodeEngine>(std::move(engine));
-    transfers_->UseNodes(engine_.get());
+    transfers_->UseNodes(engine_.get(), tcp.name);
     operations_.node = tcp.name;
     operations_.aggregator = config.role == cluster::Role::kAggregator;
     operations_.engine = engine_.get();

@@ -104,7 +104,9 @@ absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::MakeRemote(const Sides&
   ask.version = published.version();
   ask.agent = published.agent;
   ask.section = published.section();
+  // As it can be answered.
   ask.from = agents_.NameOf(session.id);
+  if (!ask.from.empty()) absl::StrAppend(&ask.from, "@", node_);
   CopyForm(posted.remote, &ask, &outgoing->array);
   if (outgoing->array.size() > pull::kArrayBytesMax) {
     return absl::ResourceExhaustedError(

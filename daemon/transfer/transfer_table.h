@@ -48,7 +48,10 @@ class TransferTable {
   AgentTable& agents() { return agents_; }
   p2p::WorkPool& pool() { return pool_; }
   // What moves payload between nodes; before the first request. It outlives the last one.
-  void UseNodes(NodeEngine* engine) { engine_ = engine; }
+  void UseNodes(NodeEngine* engine, std::string self) {
+    engine_ = engine;
+    node_ = std::move(self);
+  }
 
   // ---- Lists: descriptors with a number, of one session.
 
@@ -146,6 +149,7 @@ class TransferTable {
 
   memory::RegionTable* const regions_;
   NodeEngine* engine_ = nullptr;
+  std::string node_;  // this one's name, if it is in a cluster
   EventLoop* const loop_;
   const int threads_;
   AgentTable agents_;

@@ -12,6 +12,7 @@ namespace {
 
 constexpr uint32_t kMagic = 0x53484153;  // "SHAS"
 constexpr size_t kNameBytesMax = 255;
+constexpr size_t kFromBytesMax = 320;  // with its node
 constexpr size_t kNotificationBytesMax = 1024;
 constexpr uint64_t kPayloadMax = uint64_t{1} << 62;
 constexpr uint64_t kSlicesMax = uint64_t{1} << 31;
@@ -132,9 +133,8 @@ absl::StatusOr<Ask> DecodeAsk(absl::Span<const std::byte> bytes) {
                           &ask.repeats, &ask.repeat_step}) {
     *value = reader.Get<uint64_t>();
   }
-  for (std::string* text : {&ask.agent, &ask.section, &ask.from}) {
-    *text = reader.GetText(kNameBytesMax);
-  }
+  for (std::string* text : {&ask.agent, &ask.section}) *text = reader.GetText(kNameBytesMax);
+  ask.from = reader.GetText(kFromBytesMax);
   ask.notification = reader.GetText(kNotificationBytesMax);
   if (!reader.ok()) return Bad("a text is too long");
   const auto rest = reader.left();

@@ -50,7 +50,7 @@ struct Ask {
   uint64_t repeat_step = 0;
   std::string agent = {};
   std::string section = {};
-  std::string from = {};  // the asking agent; may be empty
+  std::string from = {};  // who asks, as "agent@node"; may be empty
   std::string notification = {};
   bool operator==(const Ask&) const = default;
 
