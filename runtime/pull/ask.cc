@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/core/check.h"
 #include "runtime/core/status.h"
 #include "runtime/core/utf8.h"
 
@@ -12,7 +13,6 @@ namespace {
 
 constexpr uint32_t kMagic = 0x53484153;  // "SHAS"
 constexpr size_t kNameBytesMax = 255;
-constexpr size_t kFromBytesMax = 320;  // with its node
 constexpr size_t kNotificationBytesMax = 1024;
 constexpr uint64_t kPayloadMax = uint64_t{1} << 62;
 constexpr uint64_t kSlicesMax = uint64_t{1} << 31;
@@ -25,6 +25,7 @@ class Writer {
     for (size_t i = 0; i < sizeof(T); ++i) out_[at_++] = static_cast<std::byte>(value >> (8 * i));
   }
   void PutText(std::string_view text) {
+    SHUNT_CHECK(text.size() + 2 <= out_.size() - at_);
     Put(static_cast<uint16_t>(text.size()));
     if (!text.empty()) std::memcpy(out_.data() + at_, text.data(), text.size());
     at_ += text.size();
@@ -110,6 +111,18 @@ void Encode(const Ask& ask, absl::Span<std::byte> out) {
   }
 }
 
+absl::Status CheckTexts(const Ask& ask) {
+  for (const std::string* text : {&ask.agent, &ask.section, &ask.from}) {
+    if (text->size() <= kNameBytesMax) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("a name of ", text->size(), " bytes, expected at most ", kNameBytesMax));
+  }
+  if (ask.notification.size() <= kNotificationBytesMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("notification of ", ask.notification.size(),
+                                                 " bytes, expected at most ",
+                                                 kNotificationBytesMax));
+}
+
 absl::StatusOr<Ask> DecodeAsk(absl::Span<const std::byte> bytes) {
   if (bytes.size() != kAskBytes) return Bad(absl::StrCat(bytes.size(), " bytes, expected 2048"));
   Reader reader(bytes);
@@ -133,8 +146,9 @@ absl::StatusOr<Ask> DecodeAsk(absl::Span<const std::byte> bytes) {
                           &ask.repeats, &ask.repeat_step}) {
     *value = reader.Get<uint64_t>();
   }
-  for (std::string* text : {&ask.agent, &ask.section}) *text = reader.GetText(kNameBytesMax);
-  ask.from = reader.GetText(kFromBytesMax);
+  for (std::string* text : {&ask.agent, &ask.section, &ask.from}) {
+    *text = reader.GetText(kNameBytesMax);
+  }
   ask.notification = reader.GetText(kNotificationBytesMax);
   if (!reader.ok()) return Bad("a text is too long");
   const auto rest = reader.left();
