@@ -244,6 +244,7 @@ class DaemonImpl : public Daemon {
     stores_->Stop();
     // Who waits for other nodes hears of it while there is somebody to tell it.
     OnLoop([this] { remote_sections_->SetPeers(nullptr); });
+    transfers_->Stop();  // it answers calls of gRPC's
     grpc_.reset();
     OnLoop([this] { lease_.reset(); });
     LeaveCluster();
@@ -293,9 +294,9 @@ class DaemonImpl : public Daemon {
     };
     engine.wake = [this] { scheduler_.Nudge(); };
     engine.pool = &transfers_->pool();
-    engine.resolve = [this](pull::FlowId flow, const pull::Ask& ask, std::vector<std::byte> array,
-                            pull::PullEngine::Resolved resolved) {
-      transfers_->Resolve(flow, ask, std::move(array), std::move(resolved));
+    engine.resolve = [this](const std::string& node, pull::FlowId flow, const pull::Ask& ask,
+                            std::vector<std::byte> array, pull::PullEngine::Resolved resolved) {
+      transfers_->Resolve(node, flow, ask, std::move(array), std::move(resolved));
     };
     engine_ = std::make_unique<NodeEngine>(std::move(engine));
     transfers_->UseNodes(engine_.get());

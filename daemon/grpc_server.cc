@@ -503,9 +503,21 @@ void Server::ExpectTransfers() {
   OnRequest(&transfers_, &T::RequestWithdrawSection, &Services::WithdrawSection);
   OnRequest(&transfers_, &T::RequestPrepareList, &Services::PrepareList);
   OnRequest(&transfers_, &T::RequestReleaseList, &Services::ReleaseList);
-  OnRequest(&transfers_, &T::RequestPostTransfer, &Services::PostTransfer);
   OnRequest(&transfers_, &T::RequestCancelTransfer, &Services::CancelTransfer);
-  OnRequest(&transfers_, &T::RequestExplainTransfer, &Services::ExplainTransfer);
+  const auto reply = [](auto* call, const auto& response) {
+    if (response.ok()) call->response = *response;
+    call->Reply(response.status());
+  };
+  OnSession(&transfers_, &T::RequestPostTransfer,
+            [services, reply](auto* call, const Services::SessionPtr& session) {
+              services->PostTransfer(session, call->request,
+                                     [call, reply](const auto& r) { reply(call, r); });
+            });
+  OnSession(&transfers_, &T::RequestExplainTransfer,
+            [services, reply](auto* call, const Services::SessionPtr& session) {
+              services->ExplainTransfer(session, call->request,
+                                        [call, reply](const auto& r) { reply(call, r); });
+            });
   OnSession(&transfers_, &T::RequestFetchSection,
             [services](auto* call, const Services::SessionPtr& session) {
               services->FetchSection(
@@ -536,7 +548,12 @@ void Server::ExpectTransfers() {
             });
   OnSession(&transfers_, &T::RequestTakeNotifications,
             [services](auto* call, const Services::SessionPtr& session) {
-              services->TakeNotifications(
+              auto cancel = std::make_shared<Services::CancelWait>();
+              call->on_cancel = [call, cancel] {
+                if (*cancel && (*cancel)())
+                  call->Reply(absl::CancelledError("the wait was given up"));
+              };
+              *cancel = services->TakeNotifications(
                   session, call->request,
                   [call](const absl::Status& status, const v1::TakeNotificationsResponse& taken) {
                     call->response = taken;

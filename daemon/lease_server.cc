@@ -344,8 +344,15 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
                                                fds.empty() ? UniqueFd() : std::move(fds.front())));
         return true;
       case Request::kExplainTransfer:
-        return Give(id, services.ExplainTransfer(session_, request.explain_transfer()),
-                    &v1::LeaseReply::mutable_explain_transfer);
+        services.ExplainTransfer(session_, request.explain_transfer(),
+                                 [weak = weak_from_this(),
+                                  id](const absl::StatusOr<v1::ExplainTransferResponse>& response) {
+                                   if (const std::shared_ptr<Connection> self = weak.lock()) {
+                                     self->Give(id, response,
+                                                &v1::LeaseReply::mutable_explain_transfer);
+                                   }
+                                 });
+        return true;
       case Request::kOpenFile:
         services.OpenFile(session_, request.open_file(),
                           fds.empty() ? UniqueFd() : std::move(fds.front()),

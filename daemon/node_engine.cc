@@ -37,10 +37,14 @@ NodeEngine::NodeEngine(Options options)
   pulls.pool = options.pool;
   pulls.token_base = kPullTokens;
   pulls.post = [this](std::function<void()> f) { Post(std::move(f)); };
-  pulls.resolve = [resolve = std::move(options.resolve)](
-                      transport::PeerId, pull::FlowId flow, const pull::Ask& ask,
+  pulls.resolve = [this, resolve = std::move(options.resolve)](
+                      transport::PeerId peer, pull::FlowId flow, const pull::Ask& ask,
                       std::vector<std::byte> array, pull::PullEngine::Resolved resolved) {
-    resolve(flow, ask, std::move(array), std::move(resolved));
+    resolve(peers_[peer]->node.name, flow, ask, std::move(array), std::move(resolved));
+  };
+  pulls.broken = [this](transport::PeerId peer, const std::string& why) {
+    LogWarn("transfers with a node broken off", {{"node", peers_[peer]->node.name}, {"why", why}});
+    if (lost_) lost_(peers_[peer]->node, why);
   };
   pulls_ = std::make_unique<pull::PullEngine>(std::move(pulls));
 }

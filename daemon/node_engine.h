@@ -56,8 +56,8 @@ class NodeEngine {
     std::function<void(const NodeKey& node, const std::string& why)> lost;
     // For transfers: who gathers and scatters, and who knows what others may ask for.
     p2p::WorkPool* pool = nullptr;
-    std::function<void(pull::FlowId flow, const pull::Ask& ask, std::vector<std::byte> array,
-                       pull::PullEngine::Resolved resolved)>
+    std::function<void(const std::string& node, pull::FlowId flow, const pull::Ask& ask,
+                       std::vector<std::byte> array, pull::PullEngine::Resolved resolved)>
         resolve;
   };
   explicit NodeEngine(Options options);

@@ -119,10 +119,13 @@ class Services {
   absl::StatusOr<v1::PrepareListResponse> PrepareList(const SessionPtr& session,
                                                       const v1::PrepareListRequest& request);
   absl::Status ReleaseList(const SessionPtr& session, const v1::ReleaseListRequest& request);
-  absl::StatusOr<v1::PostTransferResponse> PostTransfer(const SessionPtr& session,
-                                                        const v1::PostTransferRequest& request);
-  absl::StatusOr<v1::ExplainTransferResponse> ExplainTransfer(
-      const SessionPtr& session, const v1::PostTransferRequest& request);
+  // Answered on a copy thread: looking at a post may take long.
+  using PostReply = std::function<void(const absl::StatusOr<v1::PostTransferResponse>&)>;
+  void PostTransfer(const SessionPtr& session, const v1::PostTransferRequest& request,
+                    PostReply reply);
+  using ExplainReply = std::function<void(const absl::StatusOr<v1::ExplainTransferResponse>&)>;
+  void ExplainTransfer(const SessionPtr& session, const v1::PostTransferRequest& request,
+                       ExplainReply reply);
   // As Wait: `done` is called once, unless the returned function gives true.
   using TransferDone = std::function<void(const absl::Status&, const v1::TransferReport&)>;
   CancelWait WaitTransfer(const SessionPtr& session, const v1::WaitTransferRequest& request,
@@ -134,8 +137,9 @@ class Services {
   using NotifyReply = std::function<void(const absl::Status&)>;
   void Notify(const SessionPtr& session, const v1::NotifyRequest& request, NotifyReply reply);
   using TakenReply = std::function<void(const absl::Status&, const v1::TakeNotificationsResponse&)>;
-  void TakeNotifications(const SessionPtr& session, const v1::TakeNotificationsRequest& request,
-                         TakenReply reply);
+  // `reply` is called once, unless the returned function gives true.
+  CancelWait TakeNotifications(const SessionPtr& session,
+                               const v1::TakeNotificationsRequest& request, TakenReply reply);
   absl::Status WatchNotifications(const SessionPtr& session, UniqueFd eventfd);
 
   // transfer/storage_service.cc: at once, or on a store's thread.

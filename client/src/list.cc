@@ -10,6 +10,7 @@ namespace {
 
 std::vector<uint64_t> RegionsOf(const std::vector<StridedSet>& sets) {
   std::vector<uint64_t> regions;
+  regions.reserve(sets.size());
   for (const StridedSet& set : sets) regions.push_back(set.region_id);
   std::sort(regions.begin(), regions.end());
   regions.erase(std::unique(regions.begin(), regions.end()), regions.end());

@@ -15,6 +15,8 @@ namespace {
 constexpr size_t kAgentNameBytesMax = 255;
 constexpr size_t kSectionsMax = 1024;  // of one agent
 
+}  // namespace
+
 absl::Status CheckAgentName(const std::string& name) {
   if (!name.empty() && name.size() <= kAgentNameBytesMax && Printable(name) == name &&
       name.find_first_of("/@") == std::string::npos) {
@@ -24,6 +26,8 @@ absl::Status CheckAgentName(const std::string& name) {
       "agent name \"", Printable(name), "\" of ", name.size(), " bytes: expected 1 to ",
       kAgentNameBytesMax, " printable ones without \"/\" and \"@\""));
 }
+
+namespace {
 
 bool Grants(const Published& published, uint32_t tenant) {
   return published.owner.tenant == tenant ||
@@ -181,18 +185,29 @@ absl::StatusOr<std::shared_ptr<const Published>> AgentTable::Publish(uint64_t se
           absl::StrCat("agent \"", agent.name, "\" has ", kSectionsMax, " sections, the most"));
     }
     section.incarnation = agent.incarnation;
+    if (section.name.size() > p2p::kSectionNameBytesMax) {
+      return absl::InvalidArgumentError(absl::StrCat("section name of ", section.name.size(),
+                                                     " bytes, expected 1 to ",
+                                                     p2p::kSectionNameBytesMax));
+    }
     // Counted here: two calls at once get different ones.
-    section.version = ++agent.versions[section.name];
+    section.version =
+        ++agent.versions.try_emplace(section.name, agent.forgotten_version).first->second;
     published->owner = agent.owner;
     published->agent = agent.name;
     published->inbox = agent.inbox;
   }
   const std::string name = section.name;
   const uint64_t version = section.version;
-  SHUNT_ASSIGN_OR_RETURN(published->list, p2p::PreparedList::Prepare(std::move(section), space));
+  auto list = p2p::PreparedList::Prepare(std::move(section), space);
   const std::lock_guard lock(mutex_);
   const auto own = by_session_.find(session);
   if (own == by_session_.end()) return absl::CancelledError("the session has ended");
+  if (!list.ok()) {
+    if (!own->second->sections.contains(name)) ForgetVersions(*own->second, name);
+    return list.status();
+  }
+  published->list = *std::move(list);
   std::shared_ptr<Published>& place = own->second->sections[name];
   if (place != nullptr && place->version() > version) {
     published->replaced_by.store(place->version());  // by a later call, which was quicker
@@ -222,7 +237,15 @@ absl::Status AgentTable::Withdraw(uint64_t session, const std::string& section) 
     own->second->history.Keep(found->second->list->section());
   }
   own->second->sections.erase(found);
+  ForgetVersions(*own->second, section);
   return absl::OkStatus();
+}
+
+void AgentTable::ForgetVersions(Agent& agent, const std::string& section) {
+  const auto last = agent.versions.find(section);
+  if (last == agent.versions.end()) return;
+  agent.forgotten_version = std::max(agent.forgotten_version, last->second);
+  agent.versions.erase(last);
 }
 
 void AgentTable::SessionGone(uint64_t session) {
@@ -270,6 +293,7 @@ const AgentTable::Agent* AgentTable::FindLocked(uint32_t tenant, const std::stri
     if (candidate->owner.tenant == tenant) return candidate;
     for (const auto& [name, published] : candidate->sections) {
       if ((section == nullptr || name == *section) && Grants(*published, tenant)) {
+        if (granting != nullptr && granting != candidate) return nullptr;  // whose is meant?
         granting = candidate;
       }
     }

@@ -28,6 +28,9 @@
 
 namespace shunt::daemon {
 
+// INVALID_ARGUMENT, in words.
+absl::Status CheckAgentName(const std::string& name);
+
 struct Grant {
   bool read = true;
   bool write = true;
@@ -108,7 +111,8 @@ class AgentTable {
     uint64_t incarnation = 0;
     std::shared_ptr<Inbox> inbox = std::make_shared<Inbox>();
     std::map<std::string, std::shared_ptr<Published>> sections;
-    std::map<std::string, uint64_t> versions;  // the last of each name, withdrawn ones too
+    std::map<std::string, uint64_t> versions;  // the last of each name
+    uint64_t forgotten_version = 0;            // the highest of names that are there no more
     SectionHistory history;
   };
 
@@ -146,6 +150,8 @@ class AgentTable {
   static absl::Status NoAgent(uint32_t tenant, const std::string& agent);
   static absl::Status NoSection(const Agent& agent, const std::string& section);
 
+  // mutex_ held. Its versions go on from there if it comes back.
+  static void ForgetVersions(Agent& agent, const std::string& section);
   // mutex_ held. Own tenant's first; null if there is none that `tenant` may know of.
   const Agent* FindLocked(uint32_t tenant, const std::string& agent,
                           const std::string* section) const;

@@ -174,17 +174,38 @@ absl::StatusOr<p2p::Selection> SelectRaw(const p2p::PreparedList& list,
 
 }  // namespace
 
-uint64_t PostedTransfer::elements() const {
-  uint64_t count = 0;
-  for (const PostedSelection* side : {&local, &remote}) {
-    count += std::visit(
-        [](const auto& form) -> uint64_t {
-          if constexpr (requires { form.size(); }) return form.size();
-          return 0;
-        },
-        side->form);
+namespace {
+
+uint64_t ElementsOf(const PostedSelection& side) {
+  return std::visit(
+      [](const auto& form) -> uint64_t {
+        if constexpr (requires { form.size(); }) return form.size();
+        return 0;
+      },
+      side.form);
+}
+
+}  // namespace
+
+uint64_t PostedTransfer::elements() const { return ElementsOf(local) + ElementsOf(remote); }
+
+uint64_t CostOf(const p2p::PreparedList& list, const PostedSelection& posted) {
+  constexpr uint64_t kMuch = uint64_t{1} << 40;
+  const p2p::Section& section = list.section();
+  uint64_t cost = section.regions.size();
+  const uint64_t elements = std::max<uint64_t>(1, std::min(ElementsOf(posted), kMuch));
+  const bool ids = std::holds_alternative<absl::Span<const uint32_t>>(posted.form) ||
+                   std::holds_alternative<absl::Span<const uint64_t>>(posted.form);
+  if (!ids) {
+    cost += elements * section.sets.size();  // a run may go through all of them
+  } else {
+    cost += elements;
+    const uint64_t repeats = std::min(posted.shape.repeats, kMuch / elements);
+    if (list.piece_bytes() == 0) cost += elements * repeats;
   }
-  return count;
+  // Pieces are compared one with another.
+  if (!list.disjoint()) cost += std::min(list.pieces(), kMuch);
+  return cost;
 }
 
 absl::StatusOr<PostedTransfer> DecodePost(const v1::PostTransferRequest& request) {

@@ -41,7 +41,7 @@ struct PostedTransfer {
   std::vector<std::vector<p2p::Run>> runs;
   std::vector<std::vector<p2p::Descriptor>> raw;
 
-  // Ids, runs and raw pieces of both sides: about what it costs to look at them.
+  // Ids, runs and raw pieces of both sides.
   uint64_t elements() const;
 };
 
@@ -50,6 +50,11 @@ absl::StatusOr<PostedTransfer> DecodePost(const v1::PostTransferRequest& request
 // Errors of regions too.
 absl::StatusOr<PostedTransfer> DecodePost(memory::RegionTable& regions, uint64_t session,
                                           const ring::Submission& submission);
+
+// About what Select and what follows from it look at: elements, sets, extents. Whoever must not be
+// held up leaves what is above kQuickCost to others.
+uint64_t CostOf(const p2p::PreparedList& list, const PostedSelection& posted);
+inline constexpr uint64_t kQuickCost = 8192;
 
 // Errors of Selection's functions; OUT_OF_RANGE for raw pieces outside what the list's sets cover
 // without gaps.

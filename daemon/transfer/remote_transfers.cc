@@ -13,8 +13,7 @@ namespace {
 
 // Long enough to be worth its messages, short enough to stay in a cache on its way.
 constexpr uint32_t kSliceBytes = 256 << 10;
-// Looked at where the network is driven; more is looked at elsewhere.
-constexpr uint64_t kInlineElements = 4096;
+constexpr uint64_t kSlicesMax = uint64_t{1} << 31;
 
 transport::Class ClassOf(p2p::Priority priority) {
   switch (priority) {
@@ -29,10 +28,18 @@ transport::Class ClassOf(p2p::Priority priority) {
 }
 
 // The form, and a copy of its elements: the client's memory may change, and each is read once.
-void CopyForm(const PostedSelection& posted, pull::Ask* ask, std::vector<std::byte>* array) {
+absl::Status CopyForm(const PostedSelection& posted, pull::Ask* ask,
+                      std::vector<std::byte>* array) {
+  absl::Status status;
   const auto take = [&](pull::Form form, const auto& span) {
     ask->form = form;
     ask->count = span.size();
+    if (ask->array_bytes() > pull::kArrayBytesMax) {
+      status = absl::ResourceExhaustedError(
+          absl::StrCat("remote: runs, ids or pieces of ", ask->array_bytes(),
+                       " bytes for another node, expected at most ", pull::kArrayBytesMax));
+      return;
+    }
     array->resize(span.size() * sizeof(span[0]));
     std::memcpy(array->data(), span.data(), array->size());
   };
@@ -48,6 +55,24 @@ void CopyForm(const PostedSelection& posted, pull::Ask* ask, std::vector<std::by
   ask->unit = posted.shape.unit;
   ask->repeats = posted.shape.repeats;
   ask->repeat_step = posted.shape.repeat_step;
+  return status;
+}
+
+p2p::Priority PriorityOf(transport::Class service_class) {
+  switch (service_class) {
+    case transport::Class::kLatency:
+      return p2p::Priority::kLatency;
+    case transport::Class::kBulk:
+      return p2p::Priority::kBulk;
+    case transport::Class::kBackground:
+      return p2p::Priority::kBackground;
+  }
+  return p2p::Priority::kBulk;
+}
+
+// As it can be answered. The node is the one whose daemon asks; the name is that daemon's word.
+std::string SenderOf(const std::string& agent, const std::string& node) {
+  return agent.empty() ? agent : absl::StrCat(Printable(agent), "@", node);
 }
 
 PostedSelection FormOf(const pull::Ask& ask, const std::vector<std::byte>& array) {
@@ -105,12 +130,13 @@ absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::MakeRemote(const Sides&
   ask.agent = published.agent;
   ask.section = published.section();
   ask.from = agents_.NameOf(session.id);
-  CopyForm(posted.remote, &ask, &outgoing->array);
-  if (outgoing->array.size() > pull::kArrayBytesMax) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("remote: runs, ids or pieces of ", outgoing->array.size(),
-                     " bytes for another node, expected at most ", pull::kArrayBytesMax));
+  SHUNT_RETURN_IF_ERROR(pull::CheckTexts(ask));
+  if (ask.slices() > kSlicesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("transfer of ", ask.bytes,
+                                                   " bytes with another node, expected at most ",
+                                                   kSlicesMax * kSliceBytes));
   }
+  SHUNT_RETURN_IF_ERROR(CopyForm(posted.remote, &ask, &outgoing->array));
   const pull::FlowId flow = engine_->NewTransferId();
   setup.cancel = [engine = engine_, flow](const absl::Status& why) {
     engine->CancelTransfer(flow, why);
@@ -128,48 +154,31 @@ absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::MakeRemote(const Sides&
   return transfer;
 }
 
-void TransferTable::Resolve(pull::FlowId flow, const pull::Ask& ask, std::vector<std::byte> array,
-                            pull::PullEngine::Resolved resolved) {
-  if (ask.count <= kInlineElements) return resolved(ResolveNow(flow, ask, array));
-  class Late : public p2p::Work {
-   public:
-    Late(TransferTable* table, pull::FlowId flow, const pull::Ask& ask,
-         std::vector<std::byte> array, pull::PullEngine::Resolved resolved)
-        : table_(table),
-          flow_(flow),
-          ask_(ask),
-          array_(std::move(array)),
-          resolved_(std::move(resolved)) {}
-    bool Step() override {
-      if (taken_.exchange(true)) return false;
-      auto incoming = std::make_shared<absl::StatusOr<pull::PullEngine::Incoming>>(
-          table_->ResolveNow(flow_, ask_, array_));
-      table_->engine_->Post([resolved = resolved_, incoming] { resolved(std::move(*incoming)); });
-      return false;
-    }
-
-   private:
-    TransferTable* const table_;
-    const pull::FlowId flow_;
-    const pull::Ask ask_;
-    const std::vector<std::byte> array_;
-    const pull::PullEngine::Resolved resolved_;
-    std::atomic<bool> taken_ = false;
+void TransferTable::Resolve(const std::string& node, pull::FlowId flow, const pull::Ask& ask,
+                            std::vector<std::byte> array, pull::PullEngine::Resolved resolved) {
+  const auto asked = FindAsked(ask);
+  if (!asked.ok()) return resolved(asked.status());
+  // What is looked at where the network is driven holds it up.
+  if (CostOf(*(*asked)->list, FormOf(ask, array)) <= kQuickCost) {
+    return resolved(ResolveNow(node, flow, ask, array));
+  }
+  const auto look = [this, node, flow, ask, array = std::move(array),
+                     resolved = std::move(resolved)] {
+    auto incoming = std::make_shared<absl::StatusOr<pull::PullEngine::Incoming>>(
+        ResolveNow(node, flow, ask, array));
+    engine_->Post([resolved, incoming] { resolved(std::move(*incoming)); });
   };
-  const auto priority = static_cast<p2p::Priority>(p2p::Priority::kBulk);
-  pool_.Add(std::make_shared<Late>(this, flow, ask, std::move(array), std::move(resolved)),
-            priority, 1);
+  pool_.Add(p2p::OneChunk(look), PriorityOf(ask.service_class), 1);
 }
 
-absl::StatusOr<pull::PullEngine::Incoming> TransferTable::ResolveNow(
-    pull::FlowId flow, const pull::Ask& ask, const std::vector<std::byte>& array) {
+absl::StatusOr<std::shared_ptr<const Published>> TransferTable::FindAsked(
+    const pull::Ask& ask) const {
   SHUNT_ASSIGN_OR_RETURN(const auto published,
                          agents_.Find(ask.tenant, ask.agent, ask.section, ask.push));
   if (published->incarnation() != ask.incarnation) {
     return absl::FailedPreconditionError(absl::StrCat(
         "agent \"", published->agent, "\" has ended since section \"", Printable(ask.section),
-        "\" was fetched, and is another incarnation now; "
-        "fetch it again"));
+        "\" was fetched, and is another incarnation now; fetch it again"));
   }
   if (published->version() != ask.version) {
     return absl::FailedPreconditionError(
@@ -178,6 +187,13 @@ absl::StatusOr<pull::PullEngine::Incoming> TransferTable::ResolveNow(
                      " was fetched; fetch it again"));
   }
   if (published->list->space() == kStoreSpace) return published->OnlyHere();
+  return published;
+}
+
+absl::StatusOr<pull::PullEngine::Incoming> TransferTable::ResolveNow(
+    const std::string& node, pull::FlowId flow, const pull::Ask& ask,
+    const std::vector<std::byte>& array) {
+  SHUNT_ASSIGN_OR_RETURN(const auto published, FindAsked(ask));
   SHUNT_ASSIGN_OR_RETURN(p2p::Selection selection, Select(published->list, FormOf(ask, array)));
   auto uses = std::make_shared<std::vector<memory::RegionUse>>();
   const uint64_t owner = published->owner.session;
@@ -202,7 +218,7 @@ absl::StatusOr<pull::PullEngine::Incoming> TransferTable::ResolveNow(
   }
   return pull::PullEngine::Incoming{
       pull::Side{std::move(selection), std::move(bases), std::move(uses)},
-      [this, flow, owner, inbox, from = ask.from,
+      [this, flow, owner, inbox, from = SenderOf(ask.from, node),
        payload = ask.notification](const absl::Status& status) {
         {
           const std::lock_guard lock(mutex_);

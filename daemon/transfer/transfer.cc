@@ -31,6 +31,11 @@ void Transfer::Cancel(const absl::Status& why) {
   if (setup_.copier->Cancel()) TellIfOver();
 }
 
+absl::Status Transfer::cancelled() {
+  const std::lock_guard lock(mutex_);
+  return cancelled_;
+}
+
 void Transfer::GiveUp() {
   if (setup_.inbox != nullptr) setup_.inbox->GiveBack();
 }

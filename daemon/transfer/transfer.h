@@ -51,6 +51,7 @@ class Transfer final : public p2p::Work {
     std::vector<StoreUse> stores;
     std::unique_ptr<p2p::Copier> copier;
     std::function<void(const absl::Status&)> cancel;
+    std::shared_ptr<void> charge;  // what it takes of the session's memory
     std::shared_ptr<Inbox> inbox;  // a place is reserved; null: no notification from here
     Notification notification;
     // Once, on whichever thread finds that it is over.
@@ -65,6 +66,9 @@ class Transfer final : public p2p::Work {
   void GiveUp();
   // Of one without a copier: it is over. Once.
   void Finish(const absl::Status& outcome);
+
+  // Why it is to end; OK if it is not.
+  absl::Status cancelled();
 
   uint64_t id() const { return setup_.id; }
   Session& session() const { return *setup_.session; }

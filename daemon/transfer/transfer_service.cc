@@ -68,14 +68,16 @@ absl::StatusOr<v1::PublishSectionResponse> Services::PublishSection(
                                                    section.space, std::move(grant)));
   v1::PublishSectionResponse response;
   SHUNT_ASSIGN_OR_RETURN(*response.mutable_list(),
-                         context_.transfers->AddList(*session, published->list, nullptr));
+                         context_.transfers->SetSectionList(*session, published->list));
   response.set_version(published->version());
   return response;
 }
 
 absl::Status Services::WithdrawSection(const SessionPtr& session,
                                        const v1::WithdrawSectionRequest& request) {
-  return context_.transfers->agents().Withdraw(session->id, request.name());
+  SHUNT_RETURN_IF_ERROR(context_.transfers->agents().Withdraw(session->id, request.name()));
+  context_.transfers->DropSectionList(session->id, request.name());
+  return absl::OkStatus();
 }
 
 void Services::FetchSection(const SessionPtr& session, const v1::FetchSectionRequest& request,
@@ -100,6 +102,7 @@ void Services::FetchSection(const SessionPtr& session, const v1::FetchSectionReq
   const uint32_t user = session->peer.uid;
   RemoteSections& others = *context_.remote_sections;
   AgentAddress address = ParseAgent(request.agent());
+  if (absl::Status status = CheckAgentName(address.agent); !status.ok()) return reply(status);
   if (others.IsHere(address)) {
     bool has_agent = false;
     auto published = context_.transfers->agents().Find(user, address.agent, request.section(),
@@ -132,20 +135,31 @@ absl::Status Services::ReleaseList(const SessionPtr& session,
   return context_.transfers->ReleaseList(session->id, request.list_id());
 }
 
-absl::StatusOr<v1::PostTransferResponse> Services::PostTransfer(
-    const SessionPtr& session, const v1::PostTransferRequest& request) {
-  SHUNT_RETURN_IF_ERROR(CheckNotStopping());
-  SHUNT_ASSIGN_OR_RETURN(const PostedTransfer posted, DecodePost(request));
-  v1::PostTransferResponse response;
-  SHUNT_ASSIGN_OR_RETURN(const uint64_t id, context_.transfers->Post(session, posted));
-  response.set_transfer_id(id);
-  return response;
+void Services::PostTransfer(const SessionPtr& session, const v1::PostTransferRequest& request,
+                            PostReply reply) {
+  if (absl::Status status = CheckNotStopping(); !status.ok()) return reply(status);
+  // Looking at it may take long, and the carriers have others to serve.
+  context_.transfers->pool().Add(
+      p2p::OneChunk([table = context_.transfers, session, request, reply = std::move(reply)] {
+        const auto posted = DecodePost(request);
+        const auto id = posted.ok() ? table->Post(session, *posted) : posted.status();
+        if (!id.ok()) return reply(id.status());
+        v1::PostTransferResponse response;
+        response.set_transfer_id(*id);
+        reply(response);
+      }),
+      p2p::Priority::kLatency, 1);
 }
 
-absl::StatusOr<v1::ExplainTransferResponse> Services::ExplainTransfer(
-    const SessionPtr& session, const v1::PostTransferRequest& request) {
-  SHUNT_ASSIGN_OR_RETURN(const PostedTransfer posted, DecodePost(request));
-  return context_.transfers->Explain(*session, posted);
+void Services::ExplainTransfer(const SessionPtr& session, const v1::PostTransferRequest& request,
+                               ExplainReply reply) {
+  context_.transfers->pool().Add(
+      p2p::OneChunk([table = context_.transfers, session, request, reply = std::move(reply)] {
+        const auto posted = DecodePost(request);
+        if (!posted.ok()) return reply(posted.status());
+        reply(table->Explain(*session, *posted));
+      }),
+      p2p::Priority::kLatency, 1);
 }
 
 Services::CancelWait Services::WaitTransfer(const SessionPtr& session,
@@ -194,6 +208,7 @@ void Services::Notify(const SessionPtr& session, const v1::NotifyRequest& reques
   AgentTable& agents = context_.transfers->agents();
   RemoteSections& others = *context_.remote_sections;
   AgentAddress address = ParseAgent(request.agent());
+  if (absl::Status status = CheckAgentName(address.agent); !status.ok()) return reply(status);
   cluster::AgentNotice notice{session->peer.uid, address.agent, agents.NameOf(session->id),
                               request.payload()};
   if (others.IsHere(address)) {
@@ -204,10 +219,14 @@ void Services::Notify(const SessionPtr& session, const v1::NotifyRequest& reques
   others.Notify(std::move(address), std::move(notice), std::move(reply));
 }
 
-void Services::TakeNotifications(const SessionPtr& session,
-                                 const v1::TakeNotificationsRequest& request, TakenReply reply) {
+Services::CancelWait Services::TakeNotifications(const SessionPtr& session,
+                                                 const v1::TakeNotificationsRequest& request,
+                                                 TakenReply reply) {
   const auto inbox = context_.transfers->agents().OwnInbox(session->id);
-  if (!inbox.ok()) return reply(inbox.status(), {});
+  if (!inbox.ok()) {
+    reply(inbox.status(), {});
+    return [] { return false; };
+  }
   const auto take = [inbox = *inbox, max = request.max(), reply = std::move(reply)] {
     bool more = false;
     const size_t most = max == 0 ? kTakenMax : std::min<size_t>(max, kTakenMax);
@@ -220,7 +239,10 @@ void Services::TakeNotifications(const SessionPtr& session,
     response.set_more(more);
     reply(absl::OkStatus(), response);
   };
-  if (request.wait_ms() == 0) return take();
+  if (request.wait_ms() == 0) {
+    take();
+    return [] { return false; };
+  }
   // Once: when something comes, when another call takes this one's place, or when time is up.
   auto once = std::make_shared<std::atomic<bool>>(false);
   const auto take_once = [once, take] {
@@ -232,6 +254,11 @@ void Services::TakeNotifications(const SessionPtr& session,
     loop->Cancel(timer);
     take_once();
   });
+  return [once, timer, loop = context_.loop] {
+    if (once->exchange(true)) return false;
+    loop->Cancel(timer);
+    return true;
+  };
 }
 
 absl::Status Services::WatchNotifications(const SessionPtr& session, UniqueFd eventfd) {

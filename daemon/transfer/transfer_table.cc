@@ -15,10 +15,14 @@ namespace {
 
 constexpr size_t kListsMax = 1024;      // of one session
 constexpr size_t kTransfersMax = 4096;  // of one session, in flight
-constexpr size_t kReportsMax = 1024;    // of one session, that nobody has asked for
+// Of one session, that nobody has asked for: also if all in flight end before one is asked for.
+constexpr size_t kReportsMax = 2 * kTransfersMax;
+constexpr int kWatchesMax = 256;  // descriptors of one session
+// What the daemon keeps for an id, a run or a piece; little of it is not counted.
+constexpr uint64_t kElementBytes = 24;
+constexpr uint64_t kChargedBytes = 64 << 10;
 // What the one who takes a post does itself: less than waking another thread costs.
 constexpr uint64_t kInlineBytes = 64 << 10;
-constexpr uint64_t kInlineElements = 4096;
 // Copy runs that an explanation counts; more are estimated.
 constexpr uint64_t kCountedRunsMax = 1 << 16;
 
@@ -34,31 +38,16 @@ absl::Status NoTransfer(uint64_t transfer) {
       "collected"));
 }
 
+absl::Status TooMany(uint64_t session) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("session ", session, " has ", kTransfersMax, " transfers in flight, the most"));
+}
+
 absl::Status WithSide(const char* side, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(side, ": ", status.message()));
 }
 
 }  // namespace
-
-// A post that takes long to look at.
-class TransferTable::LatePost : public p2p::Work {
- public:
-  LatePost(TransferTable* table, SessionPtr session, PostedTransfer posted, uint64_t id)
-      : table_(table), session_(std::move(session)), posted_(std::move(posted)), id_(id) {}
-  bool Step() override {
-    if (taken_.exchange(true)) return false;
-    const auto begun = table_->Begin(session_, posted_, id_, /*on_ring=*/true);
-    if (!begun.ok()) table_->FailOnRing(session_, id_, begun.status());
-    return false;
-  }
-
- private:
-  TransferTable* const table_;
-  const SessionPtr session_;
-  const PostedTransfer posted_;
-  const uint64_t id_;
-  std::atomic<bool> taken_ = false;
-};
 
 TransferTable::TransferTable(Options options, memory::RegionTable* regions, StoreRegions* stores,
                              EventLoop* loop)
@@ -151,24 +140,55 @@ absl::Status TransferTable::ReleaseList(uint64_t session, uint64_t list) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<v1::ListInfo> TransferTable::SetSectionList(
+    const Session& session, std::shared_ptr<const p2p::PreparedList> list) {
+  const std::string section = list->section().name;
+  DropSectionList(session.id, section);
+  SHUNT_ASSIGN_OR_RETURN(v1::ListInfo info, AddList(session, std::move(list), nullptr));
+  const std::lock_guard lock(mutex_);
+  const auto of = sessions_.find(session.id);
+  if (of != sessions_.end()) of->second.section_lists[section] = info.list_id();
+  return info;
+}
+
+void TransferTable::DropSectionList(uint64_t session, const std::string& section) {
+  List gone;
+  const std::lock_guard lock(mutex_);
+  const auto of = sessions_.find(session);
+  if (of == sessions_.end()) return;
+  const auto name = of->second.section_lists.find(section);
+  if (name == of->second.section_lists.end()) return;
+  if (auto list = of->second.lists.extract(name->second)) gone = std::move(list.mapped());
+  of->second.section_lists.erase(name);
+}
+
 // ---- Transfers
+
+absl::Status TransferTable::FindLists(const Session& session, const PostedTransfer& posted,
+                                      List* local, List* remote) const {
+  const std::lock_guard lock(mutex_);
+  const auto of = sessions_.find(session.id);
+  const auto find = [&](const char* side, uint64_t list, List* found) -> absl::Status {
+    if (of == sessions_.end()) return WithSide(side, NoList(list));
+    const auto it = of->second.lists.find(list);
+    if (it == of->second.lists.end()) return WithSide(side, NoList(list));
+    *found = it->second;
+    return absl::OkStatus();
+  };
+  SHUNT_RETURN_IF_ERROR(find("local", posted.local.list, local));
+  return find("remote", posted.remote.list, remote);
+}
+
+uint64_t TransferTable::CostOfPost(const Session& session, const PostedTransfer& posted) const {
+  List local, remote;
+  if (!FindLists(session, posted, &local, &remote).ok()) return 0;  // refused at once
+  return CostOf(*local.list, posted.local) + CostOf(*remote.list, posted.remote);
+}
 
 absl::StatusOr<TransferTable::Sides> TransferTable::Prepare(const Session& session,
                                                             const PostedTransfer& posted) const {
   List local, remote;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto of = sessions_.find(session.id);
-    const auto find = [&](uint64_t list, List* found) -> absl::Status {
-      if (of == sessions_.end()) return NoList(list);
-      const auto it = of->second.lists.find(list);
-      if (it == of->second.lists.end()) return NoList(list);
-      *found = it->second;
-      return absl::OkStatus();
-    };
-    if (absl::Status s = find(posted.local.list, &local); !s.ok()) return WithSide("local", s);
-    if (absl::Status s = find(posted.remote.list, &remote); !s.ok()) return WithSide("remote", s);
-  }
+  SHUNT_RETURN_IF_ERROR(FindLists(session, posted, &local, &remote));
   if (local.published != nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("local: list ", posted.local.list, " was fetched from agent \"",
@@ -247,8 +267,15 @@ absl::Status TransferTable::ReserveNotification(const Sides& sides, const Posted
 absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::Begin(const SessionPtr& session,
                                                                const PostedTransfer& posted,
                                                                uint64_t id, bool on_ring) {
-  SHUNT_ASSIGN_OR_RETURN(const Sides sides, Prepare(*session, posted));
   Transfer::Setup setup;
+  // Ids, runs and pieces are kept until the end.
+  if (const uint64_t bytes = posted.elements() * kElementBytes; bytes > kChargedBytes) {
+    SHUNT_RETURN_IF_ERROR(regions_->Charge(session->owner(), bytes, "ids of a transfer"));
+    setup.charge =
+        std::shared_ptr<void>(nullptr, [regions = regions_, owner = session->owner(),
+                                        bytes](void*) { regions->Release(owner, bytes); });
+  }
+  SHUNT_ASSIGN_OR_RETURN(const Sides sides, Prepare(*session, posted));
   setup.id = id;
   setup.session = session;
   setup.on_ring = on_ring;
@@ -268,8 +295,7 @@ absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::Begin(const SessionPtr&
     if (session->ended.load()) return absl::CancelledError("the session has ended");
     OfSession& of = sessions_[session->id];
     if (of.transfers.size() >= kTransfersMax) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "session ", session->id, " has ", kTransfersMax, " transfers in flight, the most"));
+      return TooMany(session->id);
     }
     if (of.transfers.contains(id)) {
       return absl::AlreadyExistsError(
@@ -315,6 +341,8 @@ absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::Begin(const SessionPtr&
   } else {
     start();
   }
+  // One that came before the start has had no effect elsewhere.
+  if (late.cancelled.ok()) late.cancelled = transfer->cancelled();
   if (!late.cancelled.ok()) transfer->Cancel(late.cancelled);
   return transfer;
 }
@@ -330,15 +358,23 @@ void TransferTable::PostFromRing(const SessionPtr& session, const ring::Submissi
   const uint64_t id = submission.token;
   auto posted = DecodePost(*regions_, session->id, submission);
   if (!posted.ok()) return FailOnRing(session, id, posted.status());
-  if (posted->elements() > kInlineElements) {
-    const p2p::Priority priority = posted->priority;
+  if (CostOfPost(*session, *posted) > kQuickCost) {
+    bool full = false;
     {
       const std::lock_guard lock(mutex_);
       if (session->ended.load()) return;
-      sessions_[session->id].late.try_emplace(id);
+      OfSession& of = sessions_[session->id];
+      full = of.late.size() + of.transfers.size() >= kTransfersMax;
+      if (!full) of.late.try_emplace(id);
     }
-    return pool_.Add(std::make_shared<LatePost>(this, session, *std::move(posted), id), priority,
-                     1);
+    if (full) return FailOnRing(session, id, TooMany(session->id));
+    const p2p::Priority priority = posted->priority;
+    auto kept = std::make_shared<PostedTransfer>(*std::move(posted));
+    return pool_.Add(p2p::OneChunk([this, session, kept, id] {
+                       const auto begun = Begin(session, *kept, id, /*on_ring=*/true);
+                       if (!begun.ok()) FailOnRing(session, id, begun.status());
+                     }),
+                     priority, 1);
   }
   const auto begun = Begin(session, *posted, id, /*on_ring=*/true);
   if (!begun.ok()) FailOnRing(session, id, begun.status());
@@ -351,6 +387,7 @@ void TransferTable::FailOnRing(const SessionPtr& session, uint64_t id, const abs
     if (session->ended.load()) return;
     OfSession& of = sessions_[session->id];
     if (auto node = of.late.extract(id)) late = std::move(node.mapped());
+    of.watches -= static_cast<int>(late.events.size());
     if (!late.waiter) AddReport(session->id, id, {.outcome = why});
   }
   session->Complete(id, why.code());
@@ -380,6 +417,7 @@ void TransferTable::Ended(Transfer& transfer) {
       const auto found = of->second.transfers.find(transfer.id());
       self = std::move(found->second);
       of->second.transfers.erase(found);
+      of->second.watches -= static_cast<int>(events.size());
       if (!waiter) AddReport(transfer.session().id, transfer.id(), report);
     }
     const auto other = sessions_.find(transfer.counterpart());
@@ -470,12 +508,19 @@ absl::Status TransferTable::Watch(uint64_t session, uint64_t transfer, UniqueFd 
   const std::lock_guard lock(mutex_);
   const auto of = sessions_.find(session);
   if (of == sessions_.end()) return NoTransfer(transfer);
+  if (of->second.watches >= kWatchesMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("session ", session, " watches transfers with ", kWatchesMax,
+                     " descriptors already, the most; wait for some"));
+  }
   if (const auto found = of->second.transfers.find(transfer); found != of->second.transfers.end()) {
     found->second->events.push_back(std::move(event));
+    ++of->second.watches;
     return absl::OkStatus();
   }
   if (const auto late = of->second.late.find(transfer); late != of->second.late.end()) {
     late->second.events.push_back(std::move(event));
+    ++of->second.watches;
     return absl::OkStatus();
   }
   const auto& reports = of->second.reports;
@@ -509,18 +554,28 @@ void TransferTable::SessionGone(const Session& session) {
   agents_.SessionGone(session.id);
   std::vector<std::shared_ptr<Transfer>> own, others;
   std::vector<pull::FlowId> flows;
+  std::vector<std::function<void(const TransferReport&)>> waiters;
   OfSession gone;
   {
     const std::lock_guard lock(mutex_);
     const auto of = sessions_.find(session.id);
     if (of == sessions_.end()) return;
-    for (const auto& [id, transfer] : of->second.transfers) own.push_back(transfer);
+    for (const auto& [id, transfer] : of->second.transfers) {
+      own.push_back(transfer);
+      waiters.push_back(std::exchange(transfer->waiter, nullptr));
+    }
+    for (auto& [id, late] : of->second.late) waiters.push_back(std::move(late.waiter));
     others.assign(of->second.counterparts.begin(), of->second.counterparts.end());
     flows.assign(of->second.flows.begin(), of->second.flows.end());
     gone = std::move(of->second);
     sessions_.erase(of);
   }
-  for (const auto& transfer : own) transfer->Cancel(absl::CancelledError("the session has ended"));
+  const absl::Status ended = absl::CancelledError("the session has ended");
+  // At once: what ends elsewhere may take its time.
+  for (const auto& waiter : waiters) {
+    if (waiter) waiter(TransferReport{.outcome = ended});
+  }
+  for (const auto& transfer : own) transfer->Cancel(ended);
   for (const auto& transfer : others) {
     transfer->Cancel(absl::UnavailableError(
         absl::StrCat("transfer ", transfer->id(), ": ", transfer->counterpart_text(), " (pid ",

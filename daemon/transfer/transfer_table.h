@@ -71,10 +71,14 @@ class TransferTable {
                                        std::shared_ptr<const p2p::PreparedList> list,
                                        std::shared_ptr<const Published> published);
   absl::Status ReleaseList(uint64_t session, uint64_t list);
+  // Of a section of one's own: takes the place of the one before.
+  absl::StatusOr<v1::ListInfo> SetSectionList(const Session& session,
+                                              std::shared_ptr<const p2p::PreparedList> list);
+  void DropSectionList(uint64_t session, const std::string& section);
 
   // ---- Transfers
 
-  // Its number. All that can be wrong is found here.
+  // Its number. What can be seen to be wrong from here is found here. May take long.
   absl::StatusOr<uint64_t> Post(const SessionPtr& session, const PostedTransfer& posted);
   // Of the ring: what is wrong is the transfer's outcome. By the poller: long posts are looked at
   // elsewhere.
@@ -91,12 +95,14 @@ class TransferTable {
 
   // Another node's ask: who owns what it names is looked up, and held. remote_transfers.cc. On the
   // engine's driving thread, where `resolved` is called.
-  void Resolve(pull::FlowId flow, const pull::Ask& ask, std::vector<std::byte> array,
-               pull::PullEngine::Resolved resolved);
+  void Resolve(const std::string& node, pull::FlowId flow, const pull::Ask& ask,
+               std::vector<std::byte> array, pull::PullEngine::Resolved resolved);
 
   // Its lists, reports and agent go; what it has in flight, and what others have in flight with it,
   // ends.
   void SessionGone(const Session& session);
+  // Nothing is copied or answered any more.
+  void Stop() { pool_.Stop(); }
   // Everything in flight ends.
   void CancelAll(const absl::Status& why);
   size_t in_flight() const { return in_flight_.load(); }
@@ -114,6 +120,8 @@ class TransferTable {
   };
   struct OfSession {
     std::unordered_map<uint64_t, List> lists;
+    std::unordered_map<std::string, uint64_t> section_lists;
+    int watches = 0;
     std::unordered_map<uint64_t, std::shared_ptr<Transfer>> transfers;
     std::unordered_map<uint64_t, Late> late;
     std::deque<std::pair<uint64_t, TransferReport>> reports;  // that nobody has asked for yet
@@ -127,8 +135,11 @@ class TransferTable {
     bool remote() const { return published != nullptr && !published->node.empty(); }
     Route route = Route::kCopy;
   };
-  class LatePost;
 
+  // A list each, of the session's own.
+  absl::Status FindLists(const Session& session, const PostedTransfer& posted, List* local,
+                         List* remote) const;
+  uint64_t CostOfPost(const Session& session, const PostedTransfer& posted) const;
   absl::StatusOr<Sides> Prepare(const Session& session, const PostedTransfer& posted) const;
   absl::StatusOr<std::shared_ptr<Transfer>> Begin(const SessionPtr& session,
                                                   const PostedTransfer& posted, uint64_t id,
@@ -153,7 +164,9 @@ class TransferTable {
                                        bool push);
   absl::Status ReserveNotification(const Sides& sides, const PostedTransfer& posted,
                                    Transfer::Setup* setup) const;
-  absl::StatusOr<pull::PullEngine::Incoming> ResolveNow(pull::FlowId flow, const pull::Ask& ask,
+  absl::StatusOr<std::shared_ptr<const Published>> FindAsked(const pull::Ask& ask) const;
+  absl::StatusOr<pull::PullEngine::Incoming> ResolveNow(const std::string& node, pull::FlowId flow,
+                                                        const pull::Ask& ask,
                                                         const std::vector<std::byte>& array);
   // Regions of a selection; errors name them.
   absl::Status Hold(const p2p::Selection& selection, uint64_t session, const std::string& owner,

@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kSegmentsMax = 1 << 20;
 constexpr uint64_t kIdsMax = uint64_t{1} << 28;
 // Each is looked at when the selection is made, also if a few ids come with many repeats.
-constexpr uint64_t kMarkedIdsMax = uint64_t{1} << 24;
+constexpr uint64_t kMarkedIdsMax = uint64_t{1} << 22;
 
 std::string ListText(const PreparedList& list) {
   return absl::StrCat("section \"", Printable(list.section().name), "\", which has ", list.pieces(),

@@ -1,6 +1,7 @@
 #include "runtime/p2p/work_pool.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 namespace shunt::p2p {
@@ -8,6 +9,19 @@ namespace {
 
 // Of so many chunks one goes to the lowest class that waits.
 constexpr uint64_t kLowestEvery = 16;
+
+class OneChunkOfWork : public Work {
+ public:
+  explicit OneChunkOfWork(std::function<void()> work) : work_(std::move(work)) {}
+  bool Step() override {
+    if (!taken_.exchange(true)) work_();
+    return false;
+  }
+
+ private:
+  const std::function<void()> work_;
+  std::atomic<bool> taken_ = false;
+};
 
 size_t Rank(Priority priority) {
   switch (priority) {
@@ -23,17 +37,22 @@ size_t Rank(Priority priority) {
 
 }  // namespace
 
+std::shared_ptr<Work> OneChunk(std::function<void()> work) {
+  return std::make_shared<OneChunkOfWork>(std::move(work));
+}
+
 WorkPool::WorkPool(Options options) : options_(std::move(options)) {
   for (int i = 0; i < options_.threads; ++i) threads_.emplace_back([this, i] { Run(i); });
 }
 
-WorkPool::~WorkPool() {
+void WorkPool::Stop() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
     some_.notify_all();
   }
   for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
 }
 
 void WorkPool::Add(std::shared_ptr<Work> work, Priority priority, uint64_t chunks) {

@@ -2,9 +2,9 @@
 //
 //   latency     [a][b]        first; whatever is here, in turn, a chunk each
 //   bulk        [c][d][e]     else this
-//   background  [f]           else this; one chunk in sixteen goes to the lowest that waits, so
-//   that
-//                             nothing starves
+//   background  [f]           else this
+//
+// One chunk in sixteen goes to the lowest class that waits, so that nothing starves.
 #pragma once
 
 #include <array>
@@ -29,6 +29,9 @@ class Work {
   virtual bool Step() = 0;
 };
 
+// One chunk of work.
+std::shared_ptr<Work> OneChunk(std::function<void()> work);
+
 // Thread-safe.
 class WorkPool {
  public:
@@ -37,8 +40,9 @@ class WorkPool {
     std::function<void(int index)> on_thread_start = {};
   };
   explicit WorkPool(Options options);
-  // Drops what has not begun; waits for chunks in the works.
-  ~WorkPool();
+  ~WorkPool() { Stop(); }
+  // Waits for chunks in the works; what has not begun never does. Idempotent.
+  void Stop();
   WorkPool(const WorkPool&) = delete;
 
   // `chunks`: about how many there are, so that no thread wakes in vain.

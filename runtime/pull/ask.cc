@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/core/check.h"
 #include "runtime/core/status.h"
 #include "runtime/core/utf8.h"
 
@@ -24,6 +25,7 @@ class Writer {
     for (size_t i = 0; i < sizeof(T); ++i) out_[at_++] = static_cast<std::byte>(value >> (8 * i));
   }
   void PutText(std::string_view text) {
+    SHUNT_CHECK(text.size() + 2 <= out_.size() - at_);
     Put(static_cast<uint16_t>(text.size()));
     if (!text.empty()) std::memcpy(out_.data() + at_, text.data(), text.size());
     at_ += text.size();
@@ -107,6 +109,18 @@ void Encode(const Ask& ask, absl::Span<std::byte> out) {
   for (const std::string* text : {&ask.agent, &ask.section, &ask.from, &ask.notification}) {
     writer.PutText(*text);
   }
+}
+
+absl::Status CheckTexts(const Ask& ask) {
+  for (const std::string* text : {&ask.agent, &ask.section, &ask.from}) {
+    if (text->size() <= kNameBytesMax) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("a name of ", text->size(), " bytes, expected at most ", kNameBytesMax));
+  }
+  if (ask.notification.size() <= kNotificationBytesMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("notification of ", ask.notification.size(),
+                                                 " bytes, expected at most ",
+                                                 kNotificationBytesMax));
 }
 
 absl::StatusOr<Ask> DecodeAsk(absl::Span<const std::byte> bytes) {

@@ -58,6 +58,8 @@ struct Ask {
   uint64_t slices() const { return (bytes + slice_bytes - 1) / slice_bytes; }
 };
 
+// INVALID_ARGUMENT for texts that are too long to be sent.
+absl::Status CheckTexts(const Ask& ask);
 // `ask` has texts and numbers in their bounds. `out` has kAskBytes.
 void Encode(const Ask& ask, absl::Span<std::byte> out);
 // INVALID_ARGUMENT, in words.

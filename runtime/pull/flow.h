@@ -68,7 +68,7 @@ struct Flow {
     if (!stopping()) return side.has_value() ? slices : posted;
     return other_frontier.has_value() ? std::max(own_frontier, *other_frontier) : posted;
   }
-  bool WantsToPost() const { return posted < Limit() && (stopping() || posted - done < kWindow); }
+  bool WantsToPost() const { return posted < Limit() && posted - done < kWindow; }
   bool Idle() const { return outstanding == 0 && working == 0 && !looking_up; }
   // Nothing of it is left, here and elsewhere.
   bool Drained() const {

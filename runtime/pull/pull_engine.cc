@@ -22,7 +22,7 @@ constexpr uint64_t kAsksAhead = 16;
 constexpr int kActiveMax = 64;
 // Of their arrays.
 constexpr uint64_t kArraysMax = 64 << 20;
-// What a peer may have asked for, since its view of what is over may be ahead.
+// What a peer has asked for and is not over here: its view of what is over may be ahead.
 constexpr size_t kAskedMax = 4 * kActiveMax;
 constexpr size_t kNotesUnsentMax = 4096;
 // Copied on the driving thread: less than waking another costs.
@@ -31,6 +31,12 @@ constexpr uint64_t kInlineBytes = 32 << 10;
 constexpr size_t kStagingKept = 64;
 // What an urgent transfer may be granted beyond the others' bytes.
 constexpr uint64_t kUrgentBytes = 2 << 20;
+
+// Of a token: which place, and which of its operations.
+constexpr int kIndexBits = 20;
+constexpr uint32_t kIndexMask = (1 << kIndexBits) - 1;
+
+constexpr char kFrontierWords[] = "it has posted slices that it cannot have";
 
 constexpr uint32_t kSliceStep = 0, kArrayStep = 1, kAskStep = 2;
 constexpr transport::Signature kSignature = 0x7368756e7470756c;
@@ -41,19 +47,6 @@ std::byte* Contiguous(const Side& side, uint64_t begin, uint64_t bytes) {
   if (cursor.extent().bytes < bytes) return nullptr;
   return side.bases[cursor.extent().region] + cursor.extent().offset;
 }
-
-class OneStep : public p2p::Work {
- public:
-  explicit OneStep(std::function<void()> work) : work_(std::move(work)) {}
-  bool Step() override {
-    if (!taken_.exchange(true)) work_();
-    return false;
-  }
-
- private:
-  const std::function<void()> work_;
-  std::atomic<bool> taken_ = false;
-};
 
 p2p::Priority PriorityOf(Class service_class) {
   switch (service_class) {
@@ -92,32 +85,24 @@ void PullEngine::PeerUp(PeerId id, uint64_t communicator, bool low) {
 }
 
 void PullEngine::PeerLost(PeerId id, const std::string& why) {
+  Drop(id, absl::UnavailableError(absl::StrCat("the other node is lost (", why, ")")));
+}
+
+void PullEngine::Break(PeerId id, const std::string& why) {
+  const std::string words = absl::StrCat("its daemon broke the protocol of transfers: ", why);
+  Drop(id, absl::UnavailableError(absl::StrCat("the other node is lost (", words, ")")));
+  if (options_.broken) options_.broken(id, words);
+}
+
+void PullEngine::Drop(PeerId id, const absl::Status& why) {
   const auto found = peers_.find(id);
   if (found == peers_.end()) return;
   const std::unique_ptr<Peer> peer = std::move(found->second);
   peers_.erase(found);
   by_communicator_.erase(peer->communicator);
-  const absl::Status lost =
-      absl::UnavailableError(absl::StrCat("the other node is lost (", why, ")"));
-  std::vector<FlowId> flows;
-  for (const auto& [number, flow] : peer->out) flows.push_back(flow);
-  for (const auto& [number, flow] : peer->in) flows.push_back(flow);
-  for (const FlowId id_of_flow : flows) {
-    const auto flow = flows_.find(id_of_flow);
-    if (flow == flows_.end()) continue;
-    Sever(*flow->second, lost);
-    Check(id_of_flow);
-  }
-  for (auto& queue : peer->waiting) {
-    for (Waiting& waiting : queue) waiting.outgoing.ended(lost);
-  }
-}
-
-void PullEngine::Break(PeerId id, const std::string& why) {
-  const auto found = peers_.find(id);
-  if (found == peers_.end()) return;
-  options_.transport->Close(found->second->communicator);
-  // No completion of it comes any more.
+  // Also so that the next connection can open it.
+  options_.transport->Close(peer->communicator);
+  // What is posted has no completion any more, or one that is in somebody's hands already.
   for (uint32_t index = 0; index < ops_.size(); ++index) {
     if (!ops_[index].live || ops_[index].peer != id) continue;
     Op op = Take(index);
@@ -126,11 +111,24 @@ void PullEngine::Break(PeerId id, const std::string& why) {
     --flow->second->outstanding;
     if (op.kind == OpKind::kSlice) ForgetSlice(*flow->second, op);
   }
-  PeerLost(id, absl::StrCat("its daemon broke the protocol of transfers: ", why));
+  std::vector<FlowId> flows;
+  for (const auto& [number, flow] : peer->out) flows.push_back(flow);
+  for (const auto& [number, flow] : peer->in) flows.push_back(flow);
+  for (const FlowId id_of_flow : flows) {
+    const auto flow = flows_.find(id_of_flow);
+    if (flow == flows_.end()) continue;
+    Sever(*flow->second, why);
+    Check(id_of_flow);
+  }
+  for (auto& queue : peer->waiting) {
+    for (Waiting& waiting : queue) waiting.outgoing.ended(why);
+  }
 }
 
 void PullEngine::PostAskReceives(PeerId id, Peer& peer) {
-  while (peer.asks_waited.size() < kAsksAhead) {
+  // No more than this node can hold: the next ones wait at the peer.
+  while (peer.asks_waited.size() < kAsksAhead &&
+         peer.in.size() + peer.asks_waited.size() < kAskedMax && peer.arrays_in <= 4 * kArraysMax) {
     const uint64_t number = ++peer.asks_posted;
     peer.asks_waited.insert(number);
     Op op;
@@ -149,22 +147,27 @@ void PullEngine::PostAskReceives(PeerId id, Peer& peer) {
 }
 
 uint64_t PullEngine::Keep(Op op) {
-  op.live = true;
   uint32_t index;
   if (free_ops_.empty()) {
     index = static_cast<uint32_t>(ops_.size());
-    ops_.push_back(std::move(op));
+    SHUNT_CHECK(index <= kIndexMask);  // kAskedMax and kActiveMax bound them for each peer
+    ops_.emplace_back();
   } else {
     index = free_ops_.back();
     free_ops_.pop_back();
-    ops_[index] = std::move(op);
   }
-  return options_.token_base | index;
+  op.live = true;
+  op.generation = ops_[index].generation;
+  ops_[index] = std::move(op);
+  return options_.token_base | (ops_[index].generation << kIndexBits) | index;
 }
 
 PullEngine::Op PullEngine::Take(uint32_t index) {
   free_ops_.push_back(index);
-  return std::exchange(ops_[index], Op());
+  Op op = std::move(ops_[index]);
+  ops_[index] = Op();
+  ops_[index].generation = op.generation + 1;
+  return op;
 }
 
 void PullEngine::ForgetSlice(const Flow& flow, Op& op) {
@@ -191,8 +194,8 @@ void PullEngine::Work(uint64_t bytes, Class service_class, std::function<void()>
     return;
   }
   options_.pool->Add(
-      std::make_shared<OneStep>([this, weak = std::weak_ptr<bool>(alive_), work = std::move(work),
-                                 then = std::move(then), post = options_.post] {
+      p2p::OneChunk([this, weak = std::weak_ptr<bool>(alive_), work = std::move(work),
+                     then = std::move(then), post = options_.post] {
         work();
         post([weak, then] {
           if (!weak.expired()) then();
@@ -300,12 +303,6 @@ void PullEngine::OnAsk(Peer& peer, Op op) {
   absl::StatusOr<Ask> ask = DecodeAsk(op.bytes);
   if (!ask.ok()) return Break(op.peer, std::string(ask.status().message()));
   peer.arrays_in += ask->array_bytes();
-  if (peer.in.size() >= kAskedMax || peer.arrays_in > 4 * kArraysMax) {
-    return Break(op.peer,
-                 absl::StrCat("it asked for ", peer.in.size() + 1,
-                              " transfers at a time, with ids of ", peer.arrays_in, " bytes"));
-  }
-  PostAskReceives(op.peer, peer);
   auto owned = std::make_shared<Flow>();
   Flow& flow = *owned;
   flow.id = NewId();
@@ -318,10 +315,12 @@ void PullEngine::OnAsk(Peer& peer, Op op) {
   turns_[static_cast<size_t>(flow.ask.service_class)].push_back(flow.id);
   flows_[flow.id] = std::move(owned);
   const FlowId id = flow.id;
+  PostAskReceives(op.peer, peer);
   if (const auto early = peer.early_stops.find(flow.number); early != peer.early_stops.end()) {
-    flow.other_frontier = std::min(early->second.frontier, flow.slices);
-    Stop(flow, absl::Status(early->second.code, early->second.words));
+    const Note stop = early->second;
     peer.early_stops.erase(early);
+    if (!TakeFrontier(flow, stop)) return Break(op.peer, kFrontierWords);
+    Stop(flow, absl::Status(stop.code, stop.words));
   }
   if (flow.ask.array_bytes() == 0) {
     LookUp(flow, {});
@@ -370,10 +369,13 @@ void PullEngine::OnResolved(FlowId id, absl::StatusOr<Incoming> incoming) {
 bool PullEngine::MayPost(const Flow& flow) const {
   if (!flow.WantsToPost()) return false;
   if (flow.stopping()) return true;
+  // Each has one slice in any case, or ends of several nodes could wait for one another; and a
+  // silent peer would hold up all others.
+  if (flow.posted == flow.done) return true;
   const uint64_t bytes = flow.BytesOf(flow.posted);
-  if (flow.source) return flow.posted == flow.done || gathered_ + bytes <= options_.gathered_bytes;
+  if (flow.source) return gathered_ + bytes <= options_.gathered_bytes;
   const uint64_t more = flow.ask.service_class == Class::kLatency ? kUrgentBytes : 0;
-  return granted_ == 0 || granted_ + bytes <= options_.grant_bytes + more;
+  return granted_ + bytes <= options_.grant_bytes + more;
 }
 
 void PullEngine::Pump() {
@@ -408,10 +410,10 @@ void PullEngine::PostSlice(Flow& flow) {
   const bool content = !flow.stopping();
   const bool accepted = flow.source || !flow.initiator || flow.done > 0;
   std::byte* const there = content && accepted ? Contiguous(*flow.side, begin, bytes) : nullptr;
-  op.direct = there != nullptr;
+  op.direct = there;
   op.empty = flow.source && !content;
-  if (!op.direct && !op.empty) op.staging = TakeStaging();
-  std::byte* const memory = op.direct ? there : op.staging.get();
+  if (op.direct == nullptr && !op.empty) op.staging = TakeStaging();
+  std::byte* const memory = op.direct != nullptr ? there : op.staging.get();
   if (!flow.source) {
     granted_ += bytes;
     ++flow.outstanding;
@@ -420,7 +422,7 @@ void PullEngine::PostSlice(Flow& flow) {
     return;
   }
   gathered_ += bytes;
-  if (op.direct || !content) return SendSlice(flow.id, std::move(op));
+  if (op.direct != nullptr || !content) return SendSlice(flow.id, std::move(op));
   ++flow.working;
   auto shared = std::make_shared<Op>(std::move(op));
   Work(
@@ -444,12 +446,12 @@ void PullEngine::SendSlice(FlowId id, Op op) {
     return Check(id);
   }
   ++flow.outstanding;
-  const uint64_t begin = flow.Begin(op.slice), bytes = flow.BytesOf(op.slice);
+  const uint64_t bytes = flow.BytesOf(op.slice);
   // Not what earlier slices have left in staging memory.
   static const std::vector<std::byte> zeros(kSliceBytesMax);
-  const std::byte* const memory = op.empty    ? zeros.data()
-                                  : op.direct ? Contiguous(*flow.side, begin, bytes)
-                                              : op.staging.get();
+  const std::byte* const memory = op.empty               ? zeros.data()
+                                  : op.direct != nullptr ? op.direct
+                                                         : op.staging.get();
   const transport::Message message = MessageOf(flow, kSliceStep, op.slice);
   options_.transport->PostSend(message, absl::MakeConstSpan(memory, bytes), Keep(std::move(op)));
 }
@@ -461,7 +463,8 @@ void PullEngine::OnSlice(Flow& flow, Op op) {
     return SliceDone(flow, std::move(op));
   }
   granted_ -= bytes;
-  if (op.direct || flow.stopping() || flow.severed) return SliceDone(flow, std::move(op));
+  if (op.direct != nullptr || flow.stopping() || flow.severed)
+    return SliceDone(flow, std::move(op));
   ++flow.working;
   auto shared = std::make_shared<Op>(std::move(op));
   Work(
@@ -525,6 +528,7 @@ void PullEngine::End(FlowId id, const absl::Status& status) {
     (flow->initiator ? peer->second->arrays_out : peer->second->arrays_in) -=
         flow->ask.array_bytes();
     if (flow->initiator) --peer->second->active;
+    if (!flow->initiator) PostAskReceives(peer->first, *peer->second);
   }
   flow->side.reset();  // its owner may free the memory as soon as it knows
   if (flow->ended) flow->ended(status);
@@ -572,8 +576,13 @@ void PullEngine::FlushNotes(PeerId id, Peer& peer) {
 // ---- What the transport says
 
 void PullEngine::OnCompletion(const Completion& completion) {
-  const auto index = static_cast<uint32_t>(completion.token);
-  SHUNT_CHECK(index < ops_.size() && ops_[index].live);
+  const auto token = static_cast<uint32_t>(completion.token);
+  const uint32_t index = token & kIndexMask;
+  // One that was polled before its peer was dropped.
+  if (index >= ops_.size() || !ops_[index].live ||
+      (ops_[index].generation << kIndexBits | index) != token) {
+    return;
+  }
   Op op = Take(index);
   const bool ok = completion.code == absl::StatusCode::kOk;
   if (op.kind == OpKind::kAskReceive) {
@@ -587,7 +596,7 @@ void PullEngine::OnCompletion(const Completion& completion) {
     if (op.kind == OpKind::kSlice) ForgetSlice(flow, op);
     if (completion.code == absl::StatusCode::kUnavailable) {
       // The loss of the peer, which says why, comes right behind, and ends the flow; unless this
-      // was posted meanwhile.
+      // was posted after it.
       if (!peers_.contains(op.peer)) return Check(op.flow);
       return Sever(flow, absl::UnavailableError("the other node is lost"));
     }
@@ -602,6 +611,18 @@ void PullEngine::OnCompletion(const Completion& completion) {
     default:
       return Check(op.flow);
   }
+}
+
+bool PullEngine::TakeFrontier(Flow& flow, const Note& stop) const {
+  // Its end has posted all, and forgotten it.
+  if (stop.answer && stop.frontier == UINT32_MAX) {
+    flow.other_frontier = flow.slices;
+    return flow.posted == flow.slices;
+  }
+  const uint64_t ahead = 2 * Flow::kWindow + options_.transport->limits().eager_slots;
+  if (stop.frontier > flow.slices || stop.frontier > flow.posted + ahead) return false;
+  flow.other_frontier = stop.frontier;
+  return true;
 }
 
 void PullEngine::OnNote(const Completion& completion) {
@@ -642,7 +663,7 @@ void PullEngine::OnNote(const Completion& completion) {
     flow.all_there = true;
     flow.status = absl::OkStatus();
   } else {
-    flow.other_frontier = std::min(note->frontier, flow.slices);
+    if (!TakeFrontier(flow, *note)) return Break(id, kFrontierWords);
     Stop(flow, absl::Status(note->code, note->words));
   }
   Check(flow_id);

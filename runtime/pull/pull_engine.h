@@ -50,6 +50,8 @@ class PullEngine {
     std::function<void(transport::PeerId peer, FlowId flow, const Ask& ask,
                        std::vector<std::byte> array, Resolved resolved)>
         resolve;
+    // The connection to a peer is of no use for transfers any more; another one may be.
+    std::function<void(transport::PeerId peer, const std::string& why)> broken;
     uint64_t token_base = 0;  // tokens have this upper half
     // Bytes that are granted to others and have not come.
     uint64_t grant_bytes = 8 << 20;
@@ -96,13 +98,14 @@ class PullEngine {
   enum class OpKind : uint8_t { kAskSend, kAskReceive, kArraySend, kArrayReceive, kSlice };
   struct Op {
     bool live = false;
+    uint32_t generation = 0;  // of its place: what comes for an earlier one is ignored
     OpKind kind = OpKind::kSlice;
     transport::PeerId peer = 0;
     FlowId flow = 0;
     uint64_t number = 0;  // of an ask
     uint32_t slice = 0;
-    bool direct = false;  // from or into the side's own memory
-    bool empty = false;   // sent without content
+    std::byte* direct = nullptr;  // from or into the side's own memory
+    bool empty = false;           // sent without content
     std::vector<std::byte> bytes;
     std::unique_ptr<std::byte[]> staging;
   };
@@ -139,6 +142,10 @@ class PullEngine {
   void End(FlowId id, const absl::Status& status);
   void Stop(Flow& flow, const absl::Status& why);
   void Sever(Flow& flow, const absl::Status& why);
+  // False if the other end cannot have posted so many.
+  bool TakeFrontier(Flow& flow, const Note& stop) const;
+  // Withdraws all that is posted for it and ends its transfers.
+  void Drop(transport::PeerId id, const absl::Status& why);
   // A peer that does not keep to the protocol.
   void Break(transport::PeerId id, const std::string& why);
   void Tell(transport::PeerId id, Peer& peer, Note note);

@@ -68,7 +68,7 @@ class Moved(unittest.TestCase):
         expected[here] = a.memory.reshape(64, BLOCK)[there]
         self.assertTrue((b.memory.reshape(64, BLOCK) == expected).all())
         taken = a.take(wait_ms=5000).notifications
-        self.assertEqual([(getattr(n, "from"), n.payload) for n in taken], [(b.name, b"done")])
+        self.assertEqual([(getattr(n, "from"), n.payload) for n in taken], [(b.name + "@b", b"done")])
 
     def test_a_push_moves_the_other_way(self):
         a, b, remote, local = self.pair()

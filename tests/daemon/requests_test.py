@@ -412,7 +412,7 @@ class HostileBytes(DaemonTest):
 
     def test_a_packet_that_is_too_long_ends_its_connection_only(self):
         raw = self.lease()
-        raw.socket.send(bytes(60000))
+        raw.socket.send(bytes(120_000))
         self.assertEqual(raw.socket.recv(1 << 16), b"")
         self.check_others_are_served()
 

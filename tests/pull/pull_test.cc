@@ -69,6 +69,7 @@ struct Node {
       waiting.push_back([resolved, incoming = std::make_shared<PullEngine::Incoming>(
                                        std::move(incoming))] { resolved(std::move(*incoming)); });
     };
+    options.broken = [this](PeerId, const std::string&) { ++broken; };
     engine = std::make_unique<PullEngine>(std::move(options));
   }
 
@@ -98,6 +99,8 @@ struct Node {
   std::unique_ptr<PullEngine> engine;
   std::mutex mutex;
   std::vector<std::function<void()>> mail;
+  int broken = 0;
+  bool deaf = false;  // the test plays its part
   bool late = false;  // what peers ask for is not looked up at once
   std::vector<std::function<void()>> waiting;
   std::vector<FlowId> asked;
@@ -142,6 +145,7 @@ struct Bed {
   }
   void On(size_t node, const Completion& c) {
     PullEngine& engine = *nodes[node]->engine;
+    if (nodes[node]->deaf) return;
     switch (c.event) {
       case Event::kPeerUp:
         engine.PeerUp(c.peer, Communicator(node, c.peer), node < c.peer);
@@ -410,6 +414,87 @@ TEMPLATE_LIST_TEST_CASE("a lost node ends what was asked of it, by name of the r
   }
   CHECK(bed.Move(0, 1, {}, Numbers(0, 50), Numbers(3, 50)).ok());
   CHECK(bed.Move(0, 2, {}, Numbers(0, 1), Numbers(0, 1)).code() == absl::StatusCode::kUnavailable);
+}
+
+// The connection to a node that lives may break and be made again, under the same name.
+TEMPLATE_LIST_TEST_CASE("a lost peer leaves nothing open, so that it can come back", "", Worlds) {
+  Bed<TestType> bed(3);
+  bed.nodes[1]->late = true;
+  typename Bed<TestType>::Result first;
+  bed.Begin(0, 1, {}, Numbers(0, 60), Numbers(0, 60), &first);
+  REQUIRE(bed.Until([&] { return bed.nodes[1]->asked.size() == 1; }));
+  for (size_t i = 0; i < 2; ++i) bed.nodes[i]->engine->PeerLost(static_cast<PeerId>(1 - i), "test");
+  for (const auto& f : std::exchange(bed.nodes[1]->waiting, {})) f();
+  CHECK(first.ended == 1);
+  CHECK(first.status.code() == absl::StatusCode::kUnavailable);
+  REQUIRE(bed.Empty());
+  // The one that comes back has another number, as node 2 has.
+  for (int i = 0; i < 2; ++i) CHECK(bed.world.at(i).Open(bed.Communicator(0, 1), {2}).ok());
+}
+
+// What a daemon that lies says, with an honest one listening.
+TEMPLATE_LIST_TEST_CASE("a peer that breaks the protocol is dropped with words, and harms no other",
+                        "", Worlds) {
+  const int lie = GENERATE(0, 1, 2, 3);
+  CAPTURE(lie);
+  Bed<TestType> bed(3);
+  transport::Transport& liar = bed.world.at(2);
+  const uint64_t communicator = bed.Communicator(0, 2);
+  bed.nodes[2]->engine->Stop();
+  bed.nodes[2]->deaf = true;
+  REQUIRE(liar.Open(communicator + 1000, {0}).ok());
+  typename Bed<TestType>::Result result;
+  // Node 0's end of it was closed by the stop: it comes back, as after a broken connection.
+  bed.nodes[0]->engine->PeerLost(2, "test");
+  bed.nodes[0]->engine->PeerUp(2, communicator + 1000, true);
+  bed.Begin(0, 2, {}, Numbers(0, 60), Numbers(0, 60), &result);
+  const auto note = [&](const Note& n) {
+    const std::string bytes = Encode(n, 1024);
+    REQUIRE(liar.SendNote(0, communicator + 1000, transport::testing::AsBytes(bytes)).ok());
+  };
+  std::vector<std::byte> ask(2 * kAskBytes);
+  Note stop;
+  stop.kind = Note::Kind::kStop;
+  stop.number = 1;
+  stop.code = absl::StatusCode::kCancelled;
+  const auto send = [&](uint64_t number, size_t at) {
+    transport::Message message;
+    message.peer = 0;
+    message.tag = {communicator + 1000, number, 2, 2, 0};
+    message.signature = 0x7368756e7470756c;
+    message.service_class = Class::kLatency;
+    liar.PostSend(message, absl::MakeConstSpan(ask).subspan(at, kAskBytes), number);
+  };
+  switch (lie) {
+    case 0:  // two asks that are none, at once
+      send(1, 0);
+      send(2, kAskBytes);
+      break;
+    case 1:
+      REQUIRE(liar.SendNote(0, communicator + 1000, transport::testing::AsBytes("nonsense")).ok());
+      send(1, 0);
+      break;
+    case 2:  // of what it was asked for, more than it can have sent
+      stop.by_receiver = true;
+      stop.frontier = 1'000'000;
+      note(stop);
+      break;
+    case 3:  // of an ask to come, and then the ask
+      stop.frontier = UINT32_MAX;
+      note(stop);
+      Ask big{.push = true, .slice_bytes = kSliceBytesMin, .bytes = uint64_t{1} << 42};
+      big.agent = "a";
+      big.section = "kv";
+      Encode(big, absl::MakeSpan(ask).subspan(0, kAskBytes));
+      send(1, 0);
+      break;
+  }
+  REQUIRE(bed.Until([&] { return result.ended == 1; }));
+  CHECK(result.status.code() == absl::StatusCode::kUnavailable);
+  CHECK(result.status.message().find("broke the protocol") != std::string::npos);
+  REQUIRE(bed.Until([&] { return bed.nodes[0]->engine->flows() == 0; }));
+  CHECK(bed.nodes[0]->broken == 1);
+  CHECK(bed.Move(0, 1, {}, Numbers(0, 50), Numbers(3, 50)).ok());
 }
 
 using TwoWorlds = std::tuple<FakeWorld, TcpWorld>;

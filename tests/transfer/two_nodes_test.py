@@ -36,6 +36,13 @@ class TwoNodes(unittest.TestCase):
         self.addCleanup(session.close)
         return session
 
+    def assert_notified(self, payload):
+        self.assertEqual(self.prefill.notifications(support.PATIENCE), [shunt.Notification("decode@b", payload)])
+
+    def test_notifications_alone_name_the_senders_node(self):
+        self.here.notify("prefill@a", b"alone")
+        self.assertEqual(self.prefill.notifications(support.PATIENCE), [shunt.Notification("decode@b", b"alone")])
+
     def test_permuted_blocks_are_pulled_and_pushed_with_a_notification_each(self):
         theirs = self.here.fetch("prefill@a", "kv", access="read_write")
         self.assertEqual(theirs.node, "a")
@@ -47,11 +54,11 @@ class TwoNodes(unittest.TestCase):
         np.testing.assert_array_equal(self.target, expected)
         report = pull.report()
         self.assertEqual((report.bytes, report.route), (50 * WORDS * 4, "pull"))
-        self.assertEqual(self.prefill.notifications(support.PATIENCE), [shunt.Notification("decode@b", b"pulled")])
+        self.assert_notified(b"pulled")
 
         before = self.source.copy()
         push = self.here.push(self.own.ids(permuted[:50]), theirs.runs([(0, 50)]), notify=b"pushed")
-        self.assertEqual(self.prefill.notifications(support.PATIENCE), [shunt.Notification("decode@b", b"pushed")])
+        self.assert_notified(b"pushed")
         before[:50] = expected[permuted[:50]]
         np.testing.assert_array_equal(self.source, before)
         push.wait(support.PATIENCE)
@@ -92,7 +99,7 @@ class Example(unittest.TestCase):
         prefill = start("prefill", "a")
         printed = prefill.communicate(timeout=support.PATIENCE)[0] + decode.communicate(timeout=support.PATIENCE)[0]
         self.assertEqual((prefill.returncode, decode.returncode), (0, 0), printed)
-        self.assertIn("decode@b has request-7", printed)
+        self.assertRegex(printed, "decode@b has request-7")
         self.assertIn("1024 KiB by pull", printed)
         self.assertIn("as they were sent", printed)
 
