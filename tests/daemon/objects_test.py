@@ -143,7 +143,7 @@ class Objects(DaemonTest):
         with self.refused(ABORTED, "there"):
             a.move(a.prepare().list_id, file, ids([0]))
         request("DELETE", f"/{self.BUCKET}/there")
-        with self.refused(ABORTED, "there"):
+        with self.refused(NOT_FOUND, "there"):
             a.move(a.prepare().list_id, file, ids([0]))
         taken = self.put("taken", 10)
         region = a.store("CreateObject", **self.place("taken", size_bytes=BLOCK, if_absent=True)).region_id
