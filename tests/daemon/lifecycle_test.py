@@ -374,11 +374,15 @@ class StartAndStop(unittest.TestCase):
         self.assertEqual(self.config(text), (0, ""))
         flags = self.run_shuntd("--help").stdout
         keys = [word[2:].replace("-", "_") for word in flags.split() if word.startswith("--")]
-        top, section = text.split("\n[cluster]\n")
+        top, rest = text.split("\n[storage]\n")
+        storage, cluster = rest.split("\n[cluster]\n")
         for key in set(keys) - {"help", "config", "check_config", "version"}:
             # What has no default is there as a comment.
-            name = key.removeprefix("cluster_")
-            self.assertRegex("\n" + (top if name == key else section), f"\n(# )?{name} = ")
+            name, section = key, top
+            for prefix, part in (("storage_", storage), ("cluster_", cluster)):
+                if key.startswith(prefix):
+                    name, section = key.removeprefix(prefix), part
+            self.assertRegex("\n" + section, f"\n(# )?{name} = ")
 
     def test_a_directory_for_a_configuration_is_an_error(self):
         result = self.run_shuntd("--config", "/")
