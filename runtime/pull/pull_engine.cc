@@ -5,15 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/core/check.h"
-#include "runtime/p2p/cursor.h"
-#include "runtime/p2p/message_copy.h"
 
 namespace shunt::pull {
 namespace {
 
 using transport::Class;
 using transport::Completion;
-using transport::Event;
 using transport::PeerId;
 
 // Asks that a peer may send before the first of them has been looked at.
@@ -25,40 +22,13 @@ constexpr uint64_t kArraysMax = 64 << 20;
 // What a peer has asked for and is not over here: its view of what is over may be ahead.
 constexpr size_t kAskedMax = 4 * kActiveMax;
 constexpr size_t kNotesUnsentMax = 4096;
-// Copied on the driving thread: less than waking another costs.
-constexpr uint64_t kInlineBytes = 32 << 10;
-// Staging memory that is kept for the next slice.
-constexpr size_t kStagingKept = 64;
-// What an urgent transfer may be granted beyond the others' bytes.
-constexpr uint64_t kUrgentBytes = 2 << 20;
-
 // Of a token: which place, and which of its operations.
 constexpr int kIndexBits = 20;
 constexpr uint32_t kIndexMask = (1 << kIndexBits) - 1;
 
 constexpr char kFrontierWords[] = "it has posted slices that it cannot have";
 
-constexpr uint32_t kSliceStep = 0, kArrayStep = 1, kAskStep = 2;
 constexpr transport::Signature kSignature = 0x7368756e7470756c;
-
-// Where the bytes lie, if they lie one behind the other; else null.
-std::byte* Contiguous(const Side& side, uint64_t begin, uint64_t bytes) {
-  const p2p::Cursor cursor(side.selection, begin, bytes);
-  if (cursor.extent().bytes < bytes) return nullptr;
-  return side.bases[cursor.extent().region] + cursor.extent().offset;
-}
-
-p2p::Priority PriorityOf(Class service_class) {
-  switch (service_class) {
-    case Class::kLatency:
-      return p2p::Priority::kLatency;
-    case Class::kBulk:
-      return p2p::Priority::kBulk;
-    case Class::kBackground:
-      return p2p::Priority::kBackground;
-  }
-  return p2p::Priority::kBulk;
-}
 
 }  // namespace
 
@@ -168,40 +138,6 @@ PullEngine::Op PullEngine::Take(uint32_t index) {
   ops_[index] = Op();
   ops_[index].generation = op.generation + 1;
   return op;
-}
-
-void PullEngine::ForgetSlice(const Flow& flow, Op& op) {
-  (flow.source ? gathered_ : granted_) -= flow.BytesOf(op.slice);
-  GiveStaging(std::move(op.staging));
-}
-
-std::unique_ptr<std::byte[]> PullEngine::TakeStaging() {
-  if (staging_.empty()) return std::make_unique_for_overwrite<std::byte[]>(kSliceBytesMax);
-  std::unique_ptr<std::byte[]> staging = std::move(staging_.back());
-  staging_.pop_back();
-  return staging;
-}
-
-void PullEngine::GiveStaging(std::unique_ptr<std::byte[]> staging) {
-  if (staging != nullptr && staging_.size() < kStagingKept) staging_.push_back(std::move(staging));
-}
-
-void PullEngine::Work(uint64_t bytes, Class service_class, std::function<void()> work,
-                      std::function<void()> then) {
-  if (options_.pool == nullptr || bytes <= kInlineBytes) {
-    work();
-    then();
-    return;
-  }
-  options_.pool->Add(
-      p2p::OneChunk([this, weak = std::weak_ptr<bool>(alive_), work = std::move(work),
-                     then = std::move(then), post = options_.post] {
-        work();
-        post([weak, then] {
-          if (!weak.expired()) then();
-        });
-      }),
-      PriorityOf(service_class), 1);
 }
 
 // ---- Transfers that this node asks for
@@ -362,130 +298,6 @@ void PullEngine::OnResolved(FlowId id, absl::StatusOr<Incoming> incoming) {
   }
   Check(id);
   Pump();
-}
-
-// ---- Slices
-
-bool PullEngine::MayPost(const Flow& flow) const {
-  if (!flow.WantsToPost()) return false;
-  if (flow.stopping()) return true;
-  // Each has one slice in any case, or ends of several nodes could wait for one another; and a
-  // silent peer would hold up all others.
-  if (flow.posted == flow.done) return true;
-  const uint64_t bytes = flow.BytesOf(flow.posted);
-  if (flow.source) return gathered_ + bytes <= options_.gathered_bytes;
-  const uint64_t more = flow.ask.service_class == Class::kLatency ? kUrgentBytes : 0;
-  return granted_ + bytes <= options_.grant_bytes + more;
-}
-
-void PullEngine::Pump() {
-  for (auto& [id, peer] : peers_) FlushNotes(id, *peer);
-  for (std::deque<FlowId>& turns : turns_) {
-    // Round and round, a slice each, until none may post any more.
-    for (size_t idle = 0; idle < turns.size();) {
-      const FlowId id = turns.front();
-      turns.pop_front();
-      const auto flow = flows_.find(id);
-      if (flow == flows_.end()) continue;  // has ended
-      turns.push_back(id);
-      if (MayPost(*flow->second)) {
-        PostSlice(*flow->second);
-        idle = 0;
-      } else {
-        ++idle;
-      }
-    }
-  }
-}
-
-void PullEngine::PostSlice(Flow& flow) {
-  Op op;
-  op.kind = OpKind::kSlice;
-  op.peer = flow.peer;
-  op.flow = flow.id;
-  op.slice = flow.posted++;
-  const uint64_t begin = flow.Begin(op.slice), bytes = flow.BytesOf(op.slice);
-  // What is given up goes without content, and touches nobody's memory. Neither does what the other
-  // node may refuse altogether: until something has come, it comes beside its place.
-  const bool content = !flow.stopping();
-  const bool accepted = flow.source || !flow.initiator || flow.done > 0;
-  std::byte* const there = content && accepted ? Contiguous(*flow.side, begin, bytes) : nullptr;
-  op.direct = there;
-  op.empty = flow.source && !content;
-  if (op.direct == nullptr && !op.empty) op.staging = TakeStaging();
-  std::byte* const memory = op.direct != nullptr ? there : op.staging.get();
-  if (!flow.source) {
-    granted_ += bytes;
-    ++flow.outstanding;
-    const transport::Message message = MessageOf(flow, kSliceStep, op.slice);
-    options_.transport->PostRecv(message, absl::MakeSpan(memory, bytes), Keep(std::move(op)));
-    return;
-  }
-  gathered_ += bytes;
-  if (op.direct != nullptr || !content) return SendSlice(flow.id, std::move(op));
-  ++flow.working;
-  auto shared = std::make_shared<Op>(std::move(op));
-  Work(
-      bytes, flow.ask.service_class,
-      [kept = flows_.at(flow.id), shared, begin, bytes] {
-        const Side& side = *kept->side;
-        p2p::Gather(side.selection, side.bases, begin,
-                    absl::MakeSpan(shared->staging.get(), bytes));
-      },
-      [this, id = flow.id, shared] {
-        --flows_.at(id)->working;
-        SendSlice(id, std::move(*shared));
-      });
-}
-
-void PullEngine::SendSlice(FlowId id, Op op) {
-  Flow& flow = *flows_.at(id);
-  if (flow.severed) {
-    gathered_ -= flow.BytesOf(op.slice);
-    GiveStaging(std::move(op.staging));
-    return Check(id);
-  }
-  ++flow.outstanding;
-  const uint64_t bytes = flow.BytesOf(op.slice);
-  // Not what earlier slices have left in staging memory.
-  static const std::vector<std::byte> zeros(kSliceBytesMax);
-  const std::byte* const memory = op.empty               ? zeros.data()
-                                  : op.direct != nullptr ? op.direct
-                                                         : op.staging.get();
-  const transport::Message message = MessageOf(flow, kSliceStep, op.slice);
-  options_.transport->PostSend(message, absl::MakeConstSpan(memory, bytes), Keep(std::move(op)));
-}
-
-void PullEngine::OnSlice(Flow& flow, Op op) {
-  const uint64_t begin = flow.Begin(op.slice), bytes = flow.BytesOf(op.slice);
-  if (flow.source) {
-    gathered_ -= bytes;
-    return SliceDone(flow, std::move(op));
-  }
-  granted_ -= bytes;
-  if (op.direct != nullptr || flow.stopping() || flow.severed)
-    return SliceDone(flow, std::move(op));
-  ++flow.working;
-  auto shared = std::make_shared<Op>(std::move(op));
-  Work(
-      bytes, flow.ask.service_class,
-      [kept = flows_.at(flow.id), shared, begin, bytes] {
-        const Side& side = *kept->side;
-        p2p::Scatter(side.selection, side.bases, begin,
-                     absl::MakeConstSpan(shared->staging.get(), bytes));
-      },
-      [this, id = flow.id, shared] {
-        Flow& flow = *flows_.at(id);
-        --flow.working;
-        SliceDone(flow, std::move(*shared));
-        Pump();
-      });
-}
-
-void PullEngine::SliceDone(Flow& flow, Op op) {
-  GiveStaging(std::move(op.staging));
-  ++flow.done;
-  Check(flow.id);
 }
 
 // ---- Ends
@@ -650,7 +462,7 @@ void PullEngine::OnNote(const Completion& completion) {
     if (note->number > peer.asks_posted + kActiveMax) {
       return Break(id, absl::StrCat("it stops transfer ", note->number, ", which it never began"));
     }
-    peer.early_stops[note->number] = *std::move(note);
+    peer.early_stops[note->number] = *note;
     return;
   }
   const FlowId flow_id = number->second;

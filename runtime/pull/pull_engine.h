@@ -95,6 +95,8 @@ class PullEngine {
   size_t flows() const { return flows_.size(); }
 
  private:
+  // Of a transfer's messages.
+  enum Step : uint32_t { kSliceStep = 0, kArrayStep = 1, kAskStep = 2 };
   enum class OpKind : uint8_t { kAskSend, kAskReceive, kArraySend, kArrayReceive, kSlice };
   struct Op {
     bool live = false;
