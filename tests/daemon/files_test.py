@@ -8,6 +8,7 @@ import sys
 import tempfile
 import unittest
 
+import grpc
 import numpy
 
 import transfers_test
@@ -591,6 +592,53 @@ class NoRoots(DaemonTest):
         a = Client(self, "b")
         with self.refused(NOT_FOUND, "endpoint 'minio' is not configured"):
             a.store("OpenObject", endpoint="minio", bucket="b", key="k")
+
+
+class TwoNodes(DaemonTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.root = tempfile.mkdtemp(prefix="shunt-root-")
+        cls.addClassCleanup(shutil.rmtree, cls.root, ignore_errors=True)
+        probes = [socket.socket() for _ in range(2)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        members = ",".join(f"{node}=127.0.0.1:{probe.getsockname()[1]}" for node, probe in zip("ab", probes))
+        for probe in probes:
+            probe.close()
+        start = lambda node: Shuntd(
+            "--cluster-node", node, "--cluster-listen", members.split(",")["ab".index(node)][2:], "--cluster-members", members
+        )
+        cls.shuntd, cls.other = start("a"), start("b")
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.other.stop() == 0
+        super().tearDownClass()
+
+    def test_files_move_to_and_from_memory_of_their_own_node_alone(self):
+        a = Client(self, "here")
+        self.shuntd, here = self.other, self.shuntd
+        b = Client(self, "there")
+        self.shuntd = here
+        path = os.path.join(self.root, "f")
+        with open(path, "wb") as out:
+            out.write(bytes(64 * BLOCK))
+        file = b.pass_path(path)
+        b.publish("file", [strided(file, 0, BLOCK, (64, BLOCK))])
+        b.publish("memory")
+        wait_until(lambda: self.fetched(a, "memory"), what="the other node's answer")
+        with self.refused(UNIMPLEMENTED, '"file"', "files or objects"):
+            a.fetch("there@b", "file")
+        own = a.list_of(a.pass_path(path), 64)
+        with self.refused(UNIMPLEMENTED, "their own node"):
+            a.post(own, a.fetch("there@b", "memory").list.list_id, push=True)
+
+    @staticmethod
+    def fetched(client, section):
+        try:
+            return client.fetch("there@b", section)
+        except grpc.RpcError:
+            return None
 
 
 if __name__ == "__main__":
