@@ -85,8 +85,8 @@ StoreRegions::Options StoresOf(const Config& config) {
   }
   options.session_regions = static_cast<uint64_t>(config.max_regions_per_session);
   rlimit files{};
-  // Each may be open twice, once for O_DIRECT.
-  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) options.total_regions = files.rlim_cur / 8;
+  // A draft has up to four: itself twice, once for O_DIRECT, and its two directories.
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) options.total_regions = files.rlim_cur / 16;
   return options;
 }
 
@@ -97,6 +97,8 @@ class DaemonImpl : public Daemon {
   ~DaemonImpl() override {
     if (!started_) {
       // A part is missing: take down what there is, in order.
+      if (stores_ != nullptr) stores_->Stop();
+      if (transfers_ != nullptr) transfers_->Stop();
       grpc_.reset();
       OnLoop([this] { lease_.reset(); });
       LeaveCluster();

@@ -4,6 +4,8 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "bench/harness/layout.h"
 #include "bench/harness/net_cluster.h"
 #include "bench/harness/private_daemon.h"
@@ -97,11 +99,14 @@ absl::Status MeasureLinkLimits(const LimitsOptions& options, std::vector<Record>
   } else {
     Skip("shunt_tcp", own.status());
   }
-  const auto ucx = cluster->MeasureUcx(0, 1, kUcxBytes, kUcxMessages);
-  if (ucx.ok()) {
-    Report("ucx_tag_bw", kUcxBytes, options, "", *ucx, "ucx_perftest over tcp", records);
-  } else {
-    Skip("ucx_tag_bw", ucx.status());
+  for (const char* const test : {"tag_bw", "ucp_put_bw", "ucp_am_bw"}) {
+    const std::string name = absl::StrCat("ucx_", absl::StripPrefix(test, "ucp_"));
+    const auto ucx = cluster->MeasureUcx(test, 0, 1, kUcxBytes, kUcxMessages);
+    if (ucx.ok()) {
+      Report(name.c_str(), kUcxBytes, options, "", *ucx, "ucx_perftest over tcp", records);
+    } else {
+      Skip(name.c_str(), ucx.status());
+    }
   }
   return Doubling(*cluster, options, records);
 }

@@ -155,10 +155,10 @@ absl::StatusOr<NetCluster::Link> NetCluster::MeasureLink(int from, int to, int s
   return Link{gbps, words[1]};
 }
 
-absl::StatusOr<double> NetCluster::MeasureUcx(int from, int to, uint64_t message_bytes,
-                                              int messages) {
+absl::StatusOr<double> NetCluster::MeasureUcx(const std::string& test, int from, int to,
+                                              uint64_t message_bytes, int messages) {
   const std::string request =
-      absl::StrCat("ucx ", from, " ", to, " ", message_bytes, " ", messages);
+      absl::StrCat("ucx ", test, " ", from, " ", to, " ", message_bytes, " ", messages);
   SHUNT_ASSIGN_OR_RETURN(const auto words, Ask(request));
   if (words.size() != 1) return WrongCount(request, words.size());
   return Number<double>(words[0]);

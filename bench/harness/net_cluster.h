@@ -54,8 +54,9 @@ class NetCluster {
   absl::StatusOr<std::vector<Bytes>> Counters();
   // One TCP stream of iperf3.
   absl::StatusOr<Link> MeasureLink(int from, int to, int seconds);
-  // UCX over TCP, tag matching; 10^9 bytes a second.
-  absl::StatusOr<double> MeasureUcx(int from, int to, uint64_t message_bytes, int messages);
+  // UCX over TCP, a test of ucx_perftest ("tag_bw"); 10^9 bytes a second.
+  absl::StatusOr<double> MeasureUcx(const std::string& test, int from, int to,
+                                    uint64_t message_bytes, int messages);
   // The same by shunt-transport-perf, at the path `program`.
   absl::StatusOr<double> MeasureTransport(const std::string& program, int from, int to,
                                           uint64_t message_bytes, int messages);

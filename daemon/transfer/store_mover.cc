@@ -13,10 +13,11 @@ constexpr uint64_t kBatchBytes = 8 << 20;
 }  // namespace
 
 void StoreMover::Start(Ended ended) {
-  setup_.host->Run([self = shared_from_this(), ended = std::move(ended)] {
+  const bool runs = setup_.host->Run([self = shared_from_this(), ended] {
     self->ended_ = ended;
     self->Advance();
   });
+  if (!runs) ended(absl::CancelledError("the store is being closed"));
 }
 
 void StoreMover::Cancel(const absl::Status& why) {

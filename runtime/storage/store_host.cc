@@ -5,6 +5,7 @@
 #include <array>
 #include <utility>
 
+#include "runtime/core/check.h"
 #include "runtime/core/status.h"
 
 namespace shunt::storage {
@@ -12,17 +13,31 @@ namespace {
 
 constexpr size_t kBatch = 64;
 
+Completion Closed(uint64_t token) {
+  return {.token = token, .status = absl::CancelledError("the store is being closed")};
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StoreHost>> StoreHost::Start(std::unique_ptr<Store> store,
                                                             std::function<void()> on_start) {
   SHUNT_ASSIGN_OR_RETURN(UniqueFd wake, MakeEventFd());
-  std::unique_ptr<StoreHost> host(new StoreHost(std::move(store), std::move(wake)));
-  host->thread_ = std::thread([host = host.get(), on_start = std::move(on_start)] {
-    if (on_start) on_start();
-    host->Loop();
-  });
+  std::unique_ptr<StoreHost> host(
+      new StoreHost(std::move(store), std::move(wake), std::move(on_start)));
+  // Not std::thread, which throws where there is none to be had.
+  if (const int error = ::pthread_create(&host->thread_, nullptr, &Main, host.get()); error != 0) {
+    return absl::ResourceExhaustedError(
+        ErrnoStatus(error, "starting the thread of a store").message());
+  }
+  host->joinable_ = true;
   return host;
+}
+
+void* StoreHost::Main(void* host) {
+  auto* const self = static_cast<StoreHost*>(host);
+  if (self->on_start_) self->on_start_();
+  self->Loop();
+  return nullptr;
 }
 
 StoreHost::~StoreHost() { Stop(); }
@@ -70,28 +85,35 @@ uint64_t StoreHost::Abort(ObjectId draft, Done done) {
 }
 
 void StoreHost::Close(ObjectId object) {
-  Run([this, object] { store_->Close(object); });
+  Run([this, object] {
+    if (store_ != nullptr) store_->Close(object);
+  });
 }
 
 void StoreHost::Cancel(uint64_t token) {
-  Run([this, token] { store_->Cancel(token); });
+  Run([this, token] {
+    if (store_ != nullptr) store_->Cancel(token);
+  });
 }
 
 uint64_t StoreHost::Post(Done done, std::function<void(Store&, uint64_t)> post) {
   const uint64_t token = next_token_.fetch_add(1);
-  Run([this, token, done = std::move(done), post = std::move(post)] {
+  const bool runs = Run([this, token, done, post = std::move(post)] {
+    if (store_ == nullptr) return done(Closed(token));
     under_way_.emplace(token, done);
     post(*store_, token);
   });
+  if (!runs) done(Closed(token));
   return token;
 }
 
-void StoreHost::Run(std::function<void()> closure) {
+bool StoreHost::Run(std::function<void()> closure) {
   const std::lock_guard lock(mutex_);
-  if (closed_) return;
+  if (closed_) return false;
   commands_.push_back(std::move(closure));
   // The thread looks at them all before it sleeps.
   if (commands_.size() == 1) SignalEventFd(wake_.get());
+  return true;
 }
 
 void StoreHost::BeginStop() {
@@ -103,7 +125,7 @@ void StoreHost::BeginStop() {
 void StoreHost::Stop() {
   BeginStop();
   const std::lock_guard lock(join_mutex_);
-  if (thread_.joinable()) thread_.join();
+  if (std::exchange(joinable_, false)) ::pthread_join(thread_, nullptr);
 }
 
 void StoreHost::Loop() {
@@ -134,6 +156,7 @@ size_t StoreHost::TakeEnded() {
   const size_t count = store_->Poll(absl::MakeSpan(ended));
   for (size_t i = 0; i < count; ++i) {
     auto node = under_way_.extract(ended[i].token);
+    SHUNT_CHECK(!node.empty());
     node.mapped()(ended[i]);
   }
   return count;
@@ -142,20 +165,18 @@ size_t StoreHost::TakeEnded() {
 void StoreHost::Finish() {
   // From now on nobody touches memory of a transfer.
   store_.reset();
-  {
-    const std::lock_guard lock(mutex_);
-    closed_ = true;
-    // May own what posts more when it goes: not under the lock.
+  for (auto& [token, done] : std::exchange(under_way_, {})) done(Closed(token));
+  // What was posted meanwhile, also by these.
+  for (;;) {
+    std::vector<std::function<void()>> commands;
+    {
+      const std::lock_guard lock(mutex_);
+      closed_ = commands_.empty();
+      if (closed_) break;
+      commands.swap(commands_);
+    }
+    for (const std::function<void()>& command : commands) command();
   }
-  for (auto& [token, done] : std::exchange(under_way_, {})) {
-    done({.token = token, .status = absl::CancelledError("the store is being closed")});
-  }
-  std::vector<std::function<void()>> dropped;
-  {
-    const std::lock_guard lock(mutex_);
-    dropped.swap(commands_);
-  }
-  dropped.clear();
   finished_.store(true);
 }
 

@@ -3,12 +3,13 @@
 //   Read, Open, ... ──► commands ──► thread: Post*, Poll ──► callback, on that thread
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -23,7 +24,7 @@ class StoreHost {
  public:
   using Done = std::function<void(const Completion&)>;
 
-  // `on_start` is called on the thread before anything else.
+  // `on_start` is called on the thread before anything else. RESOURCE_EXHAUSTED without a thread.
   static absl::StatusOr<std::unique_ptr<StoreHost>> Start(std::unique_ptr<Store> store,
                                                           std::function<void()> on_start = {});
   // Stop. Not on the store's own thread, unless it has finished.
@@ -31,7 +32,8 @@ class StoreHost {
   StoreHost(const StoreHost&) = delete;
 
   // As Store's functions of the same names. Each calls `done` once and gives what Cancel takes. In
-  // the order in which one thread posts them they reach the store.
+  // the order in which one thread posts them they reach the store. What comes after the end is
+  // CANCELLED at once, on the thread that posts it.
   uint64_t Open(OpenRequest request, Done done);
   uint64_t Read(TransferRequest request, Done done);
   uint64_t Write(TransferRequest request, Done done);
@@ -41,28 +43,30 @@ class StoreHost {
   uint64_t Abort(ObjectId draft, Done done);
   void Close(ObjectId object);
   void Cancel(uint64_t token);
-  // Calls it on the store's thread, in turn with what is posted.
-  void Run(std::function<void()> closure);
+  // Calls it on the store's thread, in turn with what is posted; false, after the end, if it will
+  // not.
+  bool Run(std::function<void()> closure);
 
-  // Destroys the store: what is under way is cancelled, and its callbacks called. What is posted
-  // later is dropped: callbacks are destroyed, not called.
+  // Destroys the store: what is under way is cancelled, and its callbacks called.
   void BeginStop();
   bool finished() const { return finished_.load(); }
   // The same, and waits for the end.
   void Stop();
 
  private:
-  StoreHost(std::unique_ptr<Store> store, UniqueFd wake)
-      : store_(std::move(store)), wake_(std::move(wake)) {}
+  StoreHost(std::unique_ptr<Store> store, UniqueFd wake, std::function<void()> on_start)
+      : store_(std::move(store)), wake_(std::move(wake)), on_start_(std::move(on_start)) {}
+  static void* Main(void* host);
   uint64_t Post(Done done, std::function<void(Store&, uint64_t)> post);
   void Loop();
   bool RunCommands();  // false once it is to stop
   size_t TakeEnded();
   void Finish();
 
-  std::unique_ptr<Store> store_;                   // the thread's
+  std::unique_ptr<Store> store_;                   // the thread's; null once it is closed
   absl::flat_hash_map<uint64_t, Done> under_way_;  // the thread's
   const UniqueFd wake_;
+  const std::function<void()> on_start_;
   std::atomic<uint64_t> next_token_ = 1;
   std::atomic<bool> finished_ = false;
 
@@ -72,7 +76,8 @@ class StoreHost {
   std::vector<std::function<void()>> commands_;
 
   std::mutex join_mutex_;
-  std::thread thread_;
+  bool joinable_ = false;
+  pthread_t thread_ = {};
 };
 
 }  // namespace shunt::storage

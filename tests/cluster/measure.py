@@ -57,15 +57,15 @@ def iperf(cluster, a, b, seconds):
     return Link(result["end"]["sum_received"]["bits_per_second"] / 8e9, sender.congestion_control())
 
 
-def ucx(cluster, a, b, size, count):
-    """UCX's tag matching over TCP from node a to node b, `count` messages of `size` (ucx_perftest -t tag_bw). 10^9
-    bytes a second."""
+def ucx(cluster, test, a, b, size, count):
+    """UCX over TCP from node a to node b, `count` messages of `size` (ucx_perftest -t `test`: tag_bw, ucp_put_bw,
+    ucp_am_bw). 10^9 bytes a second."""
     sender, receiver = cluster.nodes[a], cluster.nodes[b]
     environment = {**os.environ, "UCX_TLS": "tcp", "UCX_NET_DEVICES": sender.INTERFACE, "UCX_WARN_UNUSED_ENV_VARS": "n"}
     command = ["ucx_perftest", "-p", str(PORT + 1)]
     with _server(receiver, command, PORT + 1, env=environment):
         done = sender.run(
-            [*command, receiver.address, "-t", "tag_bw", "-s", str(size), "-n", str(count), "-w", "50", "-f"],
+            [*command, receiver.address, "-t", test, "-s", str(size), "-n", str(count), "-w", "50", "-f"],
             capture_output=True, text=True, env=environment, timeout=120)
     # The last line: iterations; typical, average, overall microseconds; average, overall MiB a second; messages a
     # second twice. Versions differ in the first word.

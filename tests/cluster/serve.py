@@ -8,7 +8,7 @@ ends. bench/harness/net_cluster.cc is the other side.
     shape RATE|none              ok
     bytes                        ok RECEIVED SENT                 for each node
     iperf FROM TO SECONDS        ok GBPS CONGESTION_CONTROL
-    ucx FROM TO BYTES COUNT      ok GBPS
+    ucx TEST FROM TO BYTES COUNT ok GBPS
     transport PROGRAM FROM TO BYTES COUNT    ok GBPS
     config NODE FILE             ok                               writes the node's shuntd configuration
 """
@@ -33,7 +33,7 @@ def answer(cluster, verb, arguments):
     if verb == "iperf":
         return measure.iperf(cluster, *map(int, arguments))
     if verb == "ucx":
-        return [measure.ucx(cluster, *map(int, arguments))]
+        return [measure.ucx(cluster, arguments[0], *map(int, arguments[1:]))]
     if verb == "transport":
         return [measure.transport(cluster, arguments[0], *map(int, arguments[1:]))]
     if verb == "config":

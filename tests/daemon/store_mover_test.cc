@@ -197,6 +197,24 @@ TEST_CASE("a transfer ends also when its store goes") {
   world.host->Stop();
   REQUIRE(world.ended.size() == 1);
   CHECK(world.ended[0].code() == absl::StatusCode::kCancelled);
+  World late(10, 512);
+  late.host->Stop();
+  late.mover->Start([&](const absl::Status& status) { late.ended.push_back(status); });
+  REQUIRE(late.ended.size() == 1);
+  CHECK(late.ended[0].code() == absl::StatusCode::kCancelled);
+}
+
+TEST_CASE("a start, a cancel and a stop at the same moment end a transfer once") {
+  World world(10'000, 512);
+  // All three are there before the thread looks.
+  world.host->Run([&] {
+    world.mover->Start([&](const absl::Status& status) { world.ended.push_back(status); });
+    world.mover->Cancel(absl::UnavailableError("the agent has ended"));
+    world.host->BeginStop();
+  });
+  world.host->Stop();
+  REQUIRE(world.ended.size() == 1);
+  CHECK(!world.ended[0].ok());
 }
 
 }  // namespace

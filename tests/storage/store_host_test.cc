@@ -98,7 +98,7 @@ TEST_CASE("a callback may post the next step") {
   CHECK(info.st_size == 5000);
 }
 
-TEST_CASE("a stop cancels what is under way, tells it once, and drops what comes later") {
+TEST_CASE("a stop cancels what is under way and what comes later, and tells each once") {
   const shunt::testing::TempDir directory;
   constexpr size_t kBytes = 8 << 20;
   WriteFile(directory / "f", kBytes, 'x');
@@ -117,15 +117,36 @@ TEST_CASE("a stop cancels what is under way, tells it once, and drops what comes
       CHECK(completion.status.code() == absl::StatusCode::kCancelled);
     });
   }
-  // Destroyed with its command, not called.
-  auto witness = std::make_shared<int>(0);
   host->Stop();
   CHECK(host->finished());
   CHECK(ended == kReads);
   host->Close(opened.object);
-  host->Sync(opened.object, kNeverNs, [witness](const Completion&) { ++*witness; });
-  CHECK(witness.use_count() == 1);
-  CHECK(*witness == 0);
+  int told = 0;
+  host->Sync(opened.object, kNeverNs, [&](const Completion& completion) {
+    ++told;
+    CHECK(completion.status.code() == absl::StatusCode::kCancelled);
+  });
+  CHECK(told == 1);
+  CHECK(!host->Run([] {}));
+}
+
+TEST_CASE("what posts more while its store stops is told of that too") {
+  for (int round = 0; round < 50; ++round) {
+    const shunt::testing::TempDir directory;
+    auto host = Host(directory.path());
+    std::atomic<int> ended = 0;
+    host->Run([&] {
+      host->BeginStop();
+      // Under way, or behind the end: each posts another.
+      for (int i = 0; i < 3; ++i) {
+        host->Open({.container = "root", .name = "none"}, [&](const Completion&) {
+          host->Open({.container = "root", .name = "none"}, [&](const Completion&) { ++ended; });
+        });
+      }
+    });
+    host->Stop();
+    REQUIRE(ended == 3);
+  }
 }
 
 TEST_CASE("a draft that is left when the host goes leaves no trace") {
