@@ -43,45 +43,44 @@ void* StoreHost::Main(void* host) {
 StoreHost::~StoreHost() { Stop(); }
 
 // A descriptor of the client's can't be copied, as a std::function must be.
-uint64_t StoreHost::Open(OpenRequest request, Done done) {
+uint64_t StoreHost::Open(OpenRequest request, const Done& done) {
   auto asked = std::make_shared<OpenRequest>(std::move(request));
-  return Post(std::move(done),
+  return Post(done,
               [asked](Store& store, uint64_t token) { store.PostOpen(std::move(*asked), token); });
 }
 
-uint64_t StoreHost::Read(TransferRequest request, Done done) {
+uint64_t StoreHost::Read(TransferRequest request, const Done& done) {
   auto asked = std::make_shared<TransferRequest>(std::move(request));
-  return Post(std::move(done),
+  return Post(done,
               [asked](Store& store, uint64_t token) { store.PostRead(std::move(*asked), token); });
 }
 
-uint64_t StoreHost::Write(TransferRequest request, Done done) {
+uint64_t StoreHost::Write(TransferRequest request, const Done& done) {
   auto asked = std::make_shared<TransferRequest>(std::move(request));
-  return Post(std::move(done),
+  return Post(done,
               [asked](Store& store, uint64_t token) { store.PostWrite(std::move(*asked), token); });
 }
 
-uint64_t StoreHost::Sync(ObjectId object, int64_t deadline_ns, Done done) {
-  return Post(std::move(done), [object, deadline_ns](Store& store, uint64_t token) {
+uint64_t StoreHost::Sync(ObjectId object, int64_t deadline_ns, const Done& done) {
+  return Post(done, [object, deadline_ns](Store& store, uint64_t token) {
     store.PostSync(object, deadline_ns, token);
   });
 }
 
-uint64_t StoreHost::Begin(BeginRequest request, Done done) {
-  return Post(std::move(done), [request = std::move(request)](Store& store, uint64_t token) {
+uint64_t StoreHost::Begin(BeginRequest request, const Done& done) {
+  return Post(done, [request = std::move(request)](Store& store, uint64_t token) {
     store.PostBegin(request, token);
   });
 }
 
-uint64_t StoreHost::Commit(ObjectId draft, int64_t deadline_ns, Done done) {
-  return Post(std::move(done), [draft, deadline_ns](Store& store, uint64_t token) {
+uint64_t StoreHost::Commit(ObjectId draft, int64_t deadline_ns, const Done& done) {
+  return Post(done, [draft, deadline_ns](Store& store, uint64_t token) {
     store.PostCommit(draft, deadline_ns, token);
   });
 }
 
-uint64_t StoreHost::Abort(ObjectId draft, Done done) {
-  return Post(std::move(done),
-              [draft](Store& store, uint64_t token) { store.PostAbort(draft, token); });
+uint64_t StoreHost::Abort(ObjectId draft, const Done& done) {
+  return Post(done, [draft](Store& store, uint64_t token) { store.PostAbort(draft, token); });
 }
 
 void StoreHost::Close(ObjectId object) {
@@ -96,7 +95,7 @@ void StoreHost::Cancel(uint64_t token) {
   });
 }
 
-uint64_t StoreHost::Post(Done done, std::function<void(Store&, uint64_t)> post) {
+uint64_t StoreHost::Post(const Done& done, std::function<void(Store&, uint64_t)> post) {
   const uint64_t token = next_token_.fetch_add(1);
   const bool runs = Run([this, token, done, post = std::move(post)] {
     if (store_ == nullptr) return done(Closed(token));

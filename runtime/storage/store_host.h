@@ -34,13 +34,13 @@ class StoreHost {
   // As Store's functions of the same names. Each calls `done` once and gives what Cancel takes. In
   // the order in which one thread posts them they reach the store. What comes after the end is
   // CANCELLED at once, on the thread that posts it.
-  uint64_t Open(OpenRequest request, Done done);
-  uint64_t Read(TransferRequest request, Done done);
-  uint64_t Write(TransferRequest request, Done done);
-  uint64_t Sync(ObjectId object, int64_t deadline_ns, Done done);
-  uint64_t Begin(BeginRequest request, Done done);
-  uint64_t Commit(ObjectId draft, int64_t deadline_ns, Done done);
-  uint64_t Abort(ObjectId draft, Done done);
+  uint64_t Open(OpenRequest request, const Done& done);
+  uint64_t Read(TransferRequest request, const Done& done);
+  uint64_t Write(TransferRequest request, const Done& done);
+  uint64_t Sync(ObjectId object, int64_t deadline_ns, const Done& done);
+  uint64_t Begin(BeginRequest request, const Done& done);
+  uint64_t Commit(ObjectId draft, int64_t deadline_ns, const Done& done);
+  uint64_t Abort(ObjectId draft, const Done& done);
   void Close(ObjectId object);
   void Cancel(uint64_t token);
   // Calls it on the store's thread, in turn with what is posted; false, after the end, if it will
@@ -57,7 +57,7 @@ class StoreHost {
   StoreHost(std::unique_ptr<Store> store, UniqueFd wake, std::function<void()> on_start)
       : store_(std::move(store)), wake_(std::move(wake)), on_start_(std::move(on_start)) {}
   static void* Main(void* host);
-  uint64_t Post(Done done, std::function<void(Store&, uint64_t)> post);
+  uint64_t Post(const Done& done, std::function<void(Store&, uint64_t)> post);
   void Loop();
   bool RunCommands();  // false once it is to stop
   size_t TakeEnded();
