@@ -328,6 +328,15 @@ class Server : public GrpcServer {
               });
   }
 
+  // To be set to what takes a wait back, for a caller who gives up.
+  static std::shared_ptr<Services::CancelWait> CancelOf(auto* call) {
+    auto cancel = std::make_shared<Services::CancelWait>();
+    call->on_cancel = [call, cancel] {
+      if (*cancel && (*cancel)()) call->Reply(absl::CancelledError("the wait was given up"));
+    };
+    return cancel;
+  }
+
   void ExpectAll();
   void ExpectTransfers();
   void ExpectStorage();
@@ -449,10 +458,7 @@ void Server::ExpectAll() {
             });
   OnSession(
       &collectives_, &C::RequestWait, [services](auto* call, const Services::SessionPtr& session) {
-        auto cancel = std::make_shared<Services::CancelWait>();
-        call->on_cancel = [call, cancel] {
-          if (*cancel && (*cancel)()) call->Reply(absl::CancelledError("the wait was given up"));
-        };
+        const auto cancel = CancelOf(call);
         auto waiting = services->Wait(
             session, call->request, [call](const absl::Status& outcome) { call->Reply(outcome); });
         if (waiting.ok()) {
@@ -534,11 +540,7 @@ void Server::ExpectTransfers() {
             });
   OnSession(&transfers_, &T::RequestWaitTransfer,
             [services](auto* call, const Services::SessionPtr& session) {
-              auto cancel = std::make_shared<Services::CancelWait>();
-              call->on_cancel = [call, cancel] {
-                if (*cancel && (*cancel)())
-                  call->Reply(absl::CancelledError("the wait was given up"));
-              };
+              const auto cancel = CancelOf(call);
               *cancel = services->WaitTransfer(
                   session, call->request,
                   [call](const absl::Status& outcome, const v1::TransferReport& report) {
@@ -548,11 +550,7 @@ void Server::ExpectTransfers() {
             });
   OnSession(&transfers_, &T::RequestTakeNotifications,
             [services](auto* call, const Services::SessionPtr& session) {
-              auto cancel = std::make_shared<Services::CancelWait>();
-              call->on_cancel = [call, cancel] {
-                if (*cancel && (*cancel)())
-                  call->Reply(absl::CancelledError("the wait was given up"));
-              };
+              const auto cancel = CancelOf(call);
               *cancel = services->TakeNotifications(
                   session, call->request,
                   [call](const absl::Status& status, const v1::TakeNotificationsResponse& taken) {

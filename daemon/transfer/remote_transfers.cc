@@ -58,18 +58,6 @@ absl::Status CopyForm(const PostedSelection& posted, pull::Ask* ask,
   return status;
 }
 
-p2p::Priority PriorityOf(transport::Class service_class) {
-  switch (service_class) {
-    case transport::Class::kLatency:
-      return p2p::Priority::kLatency;
-    case transport::Class::kBulk:
-      return p2p::Priority::kBulk;
-    case transport::Class::kBackground:
-      return p2p::Priority::kBackground;
-  }
-  return p2p::Priority::kBulk;
-}
-
 // As it can be answered. The node is the one whose daemon asks; the name is that daemon's word.
 std::string SenderOf(const std::string& agent, const std::string& node) {
   return agent.empty() ? agent : absl::StrCat(Printable(agent), "@", node);
@@ -168,7 +156,7 @@ void TransferTable::Resolve(const std::string& node, pull::FlowId flow, const pu
         ResolveNow(node, flow, ask, array));
     engine_->Post([resolved, incoming] { resolved(std::move(*incoming)); });
   };
-  pool_.Add(p2p::OneChunk(look), PriorityOf(ask.service_class), 1);
+  pool_.Add(p2p::OneChunk(look), pull::PriorityOf(ask.service_class), 1);
 }
 
 absl::StatusOr<std::shared_ptr<const Published>> TransferTable::FindAsked(

@@ -1,11 +1,10 @@
 // The lists and transfers of all sessions.
 //
-//   post ──► lists looked up, access checked ──► selections, plan ──► regions held ──► Transfer ──►
-//   report
-//            AgentTable                          runtime/p2p          RegionTable      WorkPool,
-//                                                                     StoreRegions     NodeEngine
-//                                                                     or
-//                                                                                      StoreMover
+//   post ──► lists found, access checked    AgentTable
+//        ──► selections, plan               runtime/p2p
+//        ──► regions held                   RegionTable, StoreRegions
+//        ──► Transfer                       WorkPool, NodeEngine or StoreMover
+//        ──► report
 #pragma once
 
 #include <array>

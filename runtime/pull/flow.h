@@ -17,11 +17,15 @@
 #include "absl/status/status.h"
 #include "runtime/p2p/memory.h"
 #include "runtime/p2p/selection.h"
+#include "runtime/p2p/work_pool.h"
 #include "runtime/pull/ask.h"
 
 namespace shunt::pull {
 
 using FlowId = uint64_t;
+
+// What the copy threads call it.
+p2p::Priority PriorityOf(transport::Class service_class);
 
 // This node's memory.
 struct Side {

@@ -24,6 +24,8 @@ std::byte* Contiguous(const Side& side, uint64_t begin, uint64_t bytes) {
   return side.bases[cursor.extent().region] + cursor.extent().offset;
 }
 
+}  // namespace
+
 p2p::Priority PriorityOf(Class service_class) {
   switch (service_class) {
     case Class::kLatency:
@@ -35,8 +37,6 @@ p2p::Priority PriorityOf(Class service_class) {
   }
   return p2p::Priority::kBulk;
 }
-
-}  // namespace
 
 void PullEngine::ForgetSlice(const Flow& flow, Op& op) {
   (flow.source ? gathered_ : granted_) -= flow.BytesOf(op.slice);
