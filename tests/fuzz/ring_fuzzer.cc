@@ -34,7 +34,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         const uint32_t tail = header->sq_tail.load();
         Submission entry{};
         entry.token = input.Take<uint8_t>();
-        entry.opcode = static_cast<uint32_t>(Opcode::kServe);
+        entry.opcode =
+            static_cast<uint32_t>(entry.token % 2 == 0 ? Opcode::kServe : Opcode::kTransfer);
         std::memcpy(memory.data() + sizeof(*header) + (tail & (entries - 1)) * sizeof(entry),
                     &entry, sizeof(entry));
         header->sq_tail.store(tail + 1);
@@ -45,10 +46,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         Submission entry{};
         const auto popped = server.Pop(&entry);
         if (!popped.ok()) return 0;  // the session ends here
-        const bool serve = *popped && entry.opcode == static_cast<uint32_t>(Opcode::kServe);
-        SHUNT_CHECK(server.outstanding() == before + (serve ? 1 : 0));
+        const bool owes = *popped && shunt::ring::Completes(entry.opcode);
+        SHUNT_CHECK(server.outstanding() == before + (owes ? 1 : 0));
         SHUNT_CHECK(server.outstanding() <= entries);
-        if (serve) owed.push_back(entry.token);
+        if (owes) owed.push_back(entry.token);
         break;
       }
       case 3:
