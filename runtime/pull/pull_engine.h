@@ -106,8 +106,8 @@ class PullEngine {
     FlowId flow = 0;
     uint64_t number = 0;  // of an ask
     uint32_t slice = 0;
-    std::byte* direct = nullptr;  // from or into the side's own memory
-    bool empty = false;           // sent without content
+    bool direct = false;  // from or into the side's own memory
+    bool empty = false;   // sent without content
     std::vector<std::byte> bytes;
     std::unique_ptr<std::byte[]> staging;
   };
@@ -136,7 +136,7 @@ class PullEngine {
   void OnResolved(FlowId id, absl::StatusOr<Incoming> incoming);
   void OnSlice(Flow& flow, Op op);
   void PostSlice(Flow& flow);
-  void SendSlice(FlowId id, Op op);
+  void SendSlice(FlowId id, Op op, const std::vector<iovec>& memory);
   void SliceDone(Flow& flow, Op op);
   bool MayPost(const Flow& flow) const;
   // Ends the flow if it is over.

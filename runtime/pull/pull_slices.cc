@@ -1,5 +1,7 @@
 // Slices: who may post the next one, and how it gets between a message and its pieces.
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "runtime/p2p/cursor.h"
 #include "runtime/p2p/message_copy.h"
@@ -17,11 +19,21 @@ constexpr size_t kStagingKept = 64;
 // What an urgent transfer may be granted beyond the others' bytes.
 constexpr uint64_t kUrgentBytes = 2 << 20;
 
-// Where the bytes lie, if they lie one behind the other; else null.
-std::byte* Contiguous(const Side& side, uint64_t begin, uint64_t bytes) {
-  const p2p::Cursor cursor(side.selection, begin, bytes);
-  if (cursor.extent().bytes < bytes) return nullptr;
-  return side.bases[cursor.extent().region] + cursor.extent().offset;
+// Shorter pieces, on the average, are copied together: naming each to the kernel would cost more.
+constexpr uint64_t kPlaceBytes = 2 << 10;
+
+// Where the bytes lie; none if in more places than `most`, or than is worth it.
+std::vector<iovec> PlacesOf(const Side& side, uint64_t begin, uint64_t bytes, size_t most) {
+  most = std::min<size_t>(most, std::max<uint64_t>(1, bytes / kPlaceBytes));
+  std::vector<iovec> places;
+  places.reserve(most);
+  for (p2p::Cursor cursor(side.selection, begin, bytes); cursor.extent().bytes != 0;) {
+    if (places.size() == most) return {};
+    const uint64_t length = cursor.extent().bytes;
+    places.push_back({side.bases[cursor.extent().region] + cursor.extent().offset, length});
+    cursor.Advance(length);
+  }
+  return places;
 }
 
 }  // namespace
@@ -114,20 +126,31 @@ void PullEngine::PostSlice(Flow& flow) {
   // node may refuse altogether: until something has come, it comes beside its place.
   const bool content = !flow.stopping();
   const bool accepted = flow.source || !flow.initiator || flow.done > 0;
-  std::byte* const there = content && accepted ? Contiguous(*flow.side, begin, bytes) : nullptr;
-  op.direct = there;
+  const transport::Limits& limits = options_.transport->limits();
+  std::vector<iovec> memory;
+  if (content && accepted) {
+    memory = PlacesOf(*flow.side, begin, bytes,
+                      flow.source ? limits.send_places_max : limits.recv_places_max);
+  }
+  op.direct = !memory.empty();
   op.empty = flow.source && !content;
-  if (op.direct == nullptr && !op.empty) op.staging = TakeStaging();
-  std::byte* const memory = op.direct != nullptr ? there : op.staging.get();
+  if (op.empty) {
+    // Not what earlier slices have left in staging memory.
+    static std::vector<std::byte> zeros(kSliceBytesMax);
+    memory = {{zeros.data(), bytes}};
+  } else if (!op.direct) {
+    op.staging = TakeStaging();
+    memory = {{op.staging.get(), bytes}};
+  }
   if (!flow.source) {
     granted_ += bytes;
     ++flow.outstanding;
     const transport::Message message = MessageOf(flow, kSliceStep, op.slice);
-    options_.transport->PostRecv(message, absl::MakeSpan(memory, bytes), Keep(std::move(op)));
+    options_.transport->PostRecv(message, memory, Keep(std::move(op)));
     return;
   }
   gathered_ += bytes;
-  if (op.direct != nullptr || !content) return SendSlice(flow.id, std::move(op));
+  if (op.staging == nullptr) return SendSlice(flow.id, std::move(op), memory);
   ++flow.working;
   auto shared = std::make_shared<Op>(std::move(op));
   Work(
@@ -137,13 +160,13 @@ void PullEngine::PostSlice(Flow& flow) {
         p2p::Gather(side.selection, side.bases, begin,
                     absl::MakeSpan(shared->staging.get(), bytes));
       },
-      [this, id = flow.id, shared] {
+      [this, id = flow.id, shared, memory] {
         --flows_.at(id)->working;
-        SendSlice(id, std::move(*shared));
+        SendSlice(id, std::move(*shared), memory);
       });
 }
 
-void PullEngine::SendSlice(FlowId id, Op op) {
+void PullEngine::SendSlice(FlowId id, Op op, const std::vector<iovec>& memory) {
   Flow& flow = *flows_.at(id);
   if (flow.severed) {
     gathered_ -= flow.BytesOf(op.slice);
@@ -151,14 +174,8 @@ void PullEngine::SendSlice(FlowId id, Op op) {
     return Check(id);
   }
   ++flow.outstanding;
-  const uint64_t bytes = flow.BytesOf(op.slice);
-  // Not what earlier slices have left in staging memory.
-  static const std::vector<std::byte> zeros(kSliceBytesMax);
-  const std::byte* const memory = op.empty               ? zeros.data()
-                                  : op.direct != nullptr ? op.direct
-                                                         : op.staging.get();
   const transport::Message message = MessageOf(flow, kSliceStep, op.slice);
-  options_.transport->PostSend(message, absl::MakeConstSpan(memory, bytes), Keep(std::move(op)));
+  options_.transport->PostSend(message, memory, Keep(std::move(op)));
 }
 
 void PullEngine::OnSlice(Flow& flow, Op op) {
@@ -168,8 +185,9 @@ void PullEngine::OnSlice(Flow& flow, Op op) {
     return SliceDone(flow, std::move(op));
   }
   granted_ -= bytes;
-  if (op.direct != nullptr || flow.stopping() || flow.severed)
+  if (op.direct || flow.stopping() || flow.severed) {
     return SliceDone(flow, std::move(op));
+  }
   ++flow.working;
   auto shared = std::make_shared<Op>(std::move(op));
   Work(

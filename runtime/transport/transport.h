@@ -18,6 +18,8 @@
 // either side may post before the other has opened the communicator, or before the peer is up.
 #pragma once
 
+#include <sys/uio.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -84,6 +86,7 @@ struct Limits {
   // that post in different orders may get stuck beyond it.
   uint32_t headers_waiting_max = 1024;
   size_t note_bytes_max = 1024;
+  size_t send_places_max = 1, recv_places_max = 1;  // see PostSend
 };
 
 // What the carriers count.
@@ -118,6 +121,10 @@ class Transport {
   // Grants `buffer`, as long as the message, until kReceived. A message of another length ends it
   // with INVALID_ARGUMENT, and its send too if that has not completed. Codes as above.
   virtual void PostRecv(const Message& message, absl::Span<std::byte> buffer, uint64_t token) = 0;
+  // The same for memory in several places, in the order of the payload, as many as limits() says.
+  // They are named to the operating system as they are: nothing is copied together.
+  virtual void PostSend(const Message& message, absl::Span<const iovec> places, uint64_t token) = 0;
+  virtual void PostRecv(const Message& message, absl::Span<const iovec> places, uint64_t token) = 0;
   // A few bytes that nobody asked for, at most note_bytes_max: news of calls and failures. Notes of
   // one communicator to one peer arrive in order. RESOURCE_EXHAUSTED beyond what the peer lets
   // wait: its owner has not polled them. A Close after it doesn't take it back, nor does the peer's

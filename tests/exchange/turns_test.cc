@@ -21,6 +21,14 @@ class Posted : public transport::Transport {
   void PostRecv(const transport::Message& message, absl::Span<std::byte>, uint64_t token) override {
     recvs.push_back({message.tag.slice, token});
   }
+  void PostSend(const transport::Message& message, absl::Span<const iovec>,
+                uint64_t token) override {
+    sends.push_back({message.tag.slice, token});
+  }
+  void PostRecv(const transport::Message& message, absl::Span<const iovec>,
+                uint64_t token) override {
+    recvs.push_back({message.tag.slice, token});
+  }
   absl::Status SendNote(transport::PeerId, uint64_t, absl::Span<const std::byte>) override {
     return absl::OkStatus();
   }

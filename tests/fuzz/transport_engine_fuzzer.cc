@@ -34,17 +34,25 @@ Tag SmallTag(uint8_t bits) {
           .slice = (bits >> 2) & 3u};
 }
 
+// In one place, or in two.
+Memory Cut(absl::Span<std::byte> bytes, uint8_t bits) {
+  if ((bits & 0x40) == 0 || bytes.empty()) return Memory(bytes);
+  const size_t first = bytes.size() / 3;
+  const iovec places[] = {{bytes.data(), first}, {bytes.data() + first, bytes.size() - first}};
+  return Memory(absl::MakeConstSpan(places));
+}
+
 void Run(const Setting& setting, const uint8_t* data, size_t size) {
   shunt::testing::FuzzInput input(data, size);
   const auto take_bytes = [&] { return setting.unit * input.Take<uint8_t>(); };
   const std::vector<std::byte> untouched(256 * setting.unit, std::byte{0xaa});
-  const std::vector<std::byte> source(256 * setting.unit);
+  std::vector<std::byte> source(256 * setting.unit);
   Engine::Options options;
   options.limits = setting.limits;
   options.piece_bytes = 50 * setting.unit;
   options.links_max = 4;
   options.control_max = 64;
-  Engine engine(options);
+  Engine engine(options, 2, 2);
   PeerState* peer = engine.AddPeer(0);
   constexpr int kStreams = 2;
   engine.PeerUp(peer, kStreams);
@@ -77,9 +85,10 @@ void Run(const Setting& setting, const uint8_t* data, size_t size) {
         const int stream = input.Take<uint8_t>() % kStreams;
         if (const uint32_t left = Engine::Left(peer, stream); left > 0) {
           const uint32_t bytes = 1 + take_bytes() % left;
-          if (std::byte* target = Engine::Target(peer, stream); target != nullptr) {
-            std::memset(target, 0xbb, bytes);
-          }
+          Engine::ForEachTarget(peer, stream, bytes, [](std::byte* place, size_t here) {
+            std::memset(place, 0xbb, here);
+            return true;
+          });
           if (absl::Status status = engine.Landed(peer, stream, bytes); !status.ok()) {
             engine.PeerLost(peer, status);
             lost = true;
@@ -143,7 +152,7 @@ void Run(const Setting& setting, const uint8_t* data, size_t size) {
         m.signature = (bits >> 5) & 1u;
         communicator[i] = m.tag.communicator;
         const size_t bytes = take_bytes();
-        engine.PostRecv(m, absl::MakeSpan(buffers[i]).subspan(0, bytes), i);
+        engine.PostRecv(m, Cut(absl::MakeSpan(buffers[i]).subspan(0, bytes), bits), i);
         break;
       }
       case 3: {  // a send
@@ -151,7 +160,7 @@ void Run(const Setting& setting, const uint8_t* data, size_t size) {
         const auto bits = input.Take<uint8_t>();
         m.tag = SmallTag(bits);
         m.signature = (bits >> 5) & 1u;
-        engine.PostSend(m, absl::MakeConstSpan(source).subspan(0, take_bytes()), 0);
+        engine.PostSend(m, Cut(absl::MakeSpan(source).subspan(0, take_bytes()), bits), 0);
         break;
       }
       case 4:

@@ -44,6 +44,26 @@ TEMPLATE_LIST_TEST_CASE("messages of any size arrive, whichever side posts first
   CHECK(world.at(1).counters(0).messages_received == std::size(kSizes));
 }
 
+TEMPLATE_LIST_TEST_CASE("memory may lie in as many places as the carrier says", "", Worlds) {
+  TestType world(2);
+  world.OpenAll(1);
+  const size_t sends = world.at(0).limits().send_places_max;
+  const size_t recvs = world.at(1).limits().recv_places_max;
+  uint32_t slice = 0;
+  // Places of a few bytes, and of many; both sides cut differently.
+  for (size_t bytes : {size_t{1000}, size_t{9000}, size_t{70'000}, size_t{3'000'017}}) {
+    Buffer sent = Pattern(bytes, bytes), got(bytes);
+    const std::vector<iovec> from = Backwards(&sent, sends);
+    const std::vector<iovec> to = Backwards(&got, recvs - recvs / 7);
+    world.at(1).PostRecv(To(0, slice), to, slice);
+    world.at(0).PostSend(To(1, slice), from, slice);
+    REQUIRE(world.Code(1, Event::kReceived, slice) == kOk);
+    REQUIRE(world.Code(0, Event::kSent, slice) == kOk);
+    REQUIRE(Same(Payload(to), Payload(from)));
+    ++slice;
+  }
+}
+
 TEMPLATE_LIST_TEST_CASE("what is posted before the other side opens, or is up, waits", "", Worlds) {
   const Buffer small = Pattern(10, 1), large = Pattern(100'000, 2);
   Buffer got_small(10), got_large(100'000), back(50'000);
@@ -421,6 +441,7 @@ TEMPLATE_LIST_TEST_CASE("any order of calls moves the right bytes", "", Worlds) 
   struct Half {
     bool posted = false;
     Buffer buffer;
+    std::vector<iovec> places;
   };
   struct Pair {
     int from, to;
@@ -442,6 +463,11 @@ TEMPLATE_LIST_TEST_CASE("any order of calls moves the right bytes", "", Worlds) 
       const size_t bytes = random() % 3 == 0 ? random() % 65 : random() % 20'000;
       pair.send.buffer = Pattern(bytes, random());
       pair.recv.buffer.resize(bytes);
+      const Limits& limits = world.at(0).limits();
+      pair.send.places =
+          Backwards(&pair.send.buffer, 1 + random() % std::min<size_t>(5, limits.send_places_max));
+      pair.recv.places =
+          Backwards(&pair.recv.buffer, 1 + random() % std::min<size_t>(5, limits.recv_places_max));
       pairs.push_back(std::move(pair));
     }
     std::vector<int> halves(2 * pairs.size());
@@ -462,10 +488,10 @@ TEMPLATE_LIST_TEST_CASE("any order of calls moves the right bytes", "", Worlds) 
       Message m = pair.message;
       m.peer = static_cast<PeerId>(half % 2 == 0 ? pair.to : pair.from);
       if (half % 2 == 0) {
-        world.at(node).PostSend(m, pair.send.buffer, half);
+        world.at(node).PostSend(m, pair.send.places, half);
         pair.send.posted = true;
       } else {
-        world.at(node).PostRecv(m, absl::MakeSpan(pair.recv.buffer), half);
+        world.at(node).PostRecv(m, pair.recv.places, half);
         pair.recv.posted = true;
       }
       ++next;
@@ -486,7 +512,9 @@ TEMPLATE_LIST_TEST_CASE("any order of calls moves the right bytes", "", Worlds) 
         for (int node = 0; node < kNodes; ++node) received += world.Count(node, Event::kReceived);
         return received == static_cast<int>(pairs.size());
       }));
-      for (const Pair& pair : pairs) REQUIRE(Same(pair.send.buffer, pair.recv.buffer));
+      for (const Pair& pair : pairs) {
+        REQUIRE(Same(Payload(pair.send.places), Payload(pair.recv.places)));
+      }
     }
     for (int node = 0; node < kNodes; ++node) {
       world.at(node).Close(communicator);

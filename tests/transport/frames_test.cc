@@ -41,7 +41,7 @@ struct Bed {
         .type = wire::Type::kOpen, .slots = 4, .notes = 4, .message_bytes = 100, .offset = 10};
     open.tag.communicator = 1;
     SHUNT_CHECK(engine.Arrive(peer, 0, open).ok());
-    engine.PostSend(To(0, 0), message, 0);
+    engine.PostSend(To(0, 0), Memory(absl::MakeConstSpan(message)), 0);
     wire::Header grant{.type = wire::Type::kGrant, .grant = 7, .message_bytes = message_bytes};
     grant.tag = To(0, 0).tag;
     grant.signature = To(0, 0).signature;

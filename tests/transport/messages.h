@@ -1,6 +1,9 @@
 // Short names for what the tests post.
 #pragma once
 
+#include <sys/uio.h>
+
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -19,6 +22,26 @@ inline Buffer Pattern(size_t bytes, uint64_t seed) {
     b = static_cast<std::byte>(state >> 56);
   }
   return buffer;
+}
+
+// The buffer in so many places at most, which lie the other way round than the payload.
+inline std::vector<iovec> Backwards(Buffer* buffer, size_t places) {
+  const size_t length = (buffer->size() + places - 1) / places;
+  std::vector<iovec> result;
+  for (size_t end = buffer->size(); end > 0;) {
+    const size_t here = std::min(length, end);
+    end -= here;
+    result.push_back({buffer->data() + end, here});
+  }
+  return result;
+}
+inline Buffer Payload(const std::vector<iovec>& places) {
+  Buffer payload;
+  for (const iovec& place : places) {
+    const auto* begin = static_cast<const std::byte*>(place.iov_base);
+    payload.insert(payload.end(), begin, begin + place.iov_len);
+  }
+  return payload;
 }
 
 // Without printing megabytes.

@@ -62,7 +62,7 @@ TEST_CASE("a receiver that closes has its buffer back from its mover") {
   MoverWorld world(2);
   for (uint64_t turn = 1; turn <= kTurns; ++turn) {
     world.OpenAll(turn);
-    world.at(1).PostRecv(To(0, 0, turn), absl::MakeSpan(got), turn);
+    world.at(1).PostRecv(To(0, 0, turn), Backwards(&got, 1 + turn % 40), turn);
     world.at(0).PostSend(To(1, 0, turn), data, turn);
     world.LetSome(&random);
     world.at(1).Close(turn);

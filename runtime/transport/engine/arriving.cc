@@ -68,7 +68,8 @@ absl::Status Engine::ArriveOnLink(PeerState* peer, int stream, const Header& h) 
   in.header = h;
   in.link = link;
   in.arrived = 0;
-  in.target = nullptr;
+  in.memory = {};
+  in.begin = 0;
   in.recv = 0;
   absl::Status status;
   if (link->closed_here) {
@@ -237,10 +238,10 @@ absl::Status Engine::OnEager(Link* link, const Header& h, InFrame* in) {
     if (h.payload_bytes != 0) {
       in->owned = std::make_unique_for_overwrite<std::byte[]>(h.payload_bytes);
     }
-    in->target = in->owned.get();
+    in->memory = Memory(absl::MakeSpan(in->owned.get(), h.payload_bytes));
     return absl::OkStatus();
   }
-  if (recv->bytes != h.message_bytes) {
+  if (recv->memory.bytes != h.message_bytes) {
     RefuseSlotted(found->second);
     in->kind = InFrame::Kind::kDrain;
     return absl::OkStatus();
@@ -249,7 +250,7 @@ absl::Status Engine::OnEager(Link* link, const Header& h, InFrame* in) {
   recv->landing = true;
   in->kind = InFrame::Kind::kEager;
   in->recv = found->second;
-  in->target = recv->data;
+  in->memory = recv->memory;
   return absl::OkStatus();
 }
 
@@ -260,8 +261,8 @@ absl::Status Engine::OnData(Link* link, const Header& h, InFrame* in) {
   }
   if (recv->message.tag != h.tag) return Wrong(h, "grant ", h.grant, " is for another message");
   if (recv->landing) return Wrong(h, "comes on two streams at once");
-  if (recv->bytes != h.message_bytes) {
-    return Wrong(h, "has ", h.message_bytes, " bytes, expected ", recv->bytes);
+  if (recv->memory.bytes != h.message_bytes) {
+    return Wrong(h, "has ", h.message_bytes, " bytes, expected ", recv->memory.bytes);
   }
   if (recv->received != h.offset) {
     return Wrong(h, "offset is ", h.offset, ", expected ", recv->received);
@@ -269,7 +270,8 @@ absl::Status Engine::OnData(Link* link, const Header& h, InFrame* in) {
   recv->landing = true;
   in->kind = InFrame::Kind::kData;
   in->recv = h.grant;
-  in->target = recv->data + h.offset;
+  in->memory = recv->memory;
+  in->begin = h.offset;
   return absl::OkStatus();
 }
 
@@ -277,7 +279,7 @@ void Engine::FinishData(Link* link, const InFrame& in) {
   RecvState& recv = *recvs_.Find(in.recv);
   recv.landing = false;
   recv.received += in.header.payload_bytes;
-  if (recv.received < recv.bytes) return;
+  if (recv.received < recv.memory.bytes) return;
   const bool announced = (in.header.flags & wire::kFlagAnnounced) != 0;
   if (announced && !recv.announcement_seen) {
     // On another stream than this. A peer that lies here fills no more than its window.
@@ -310,7 +312,7 @@ absl::Status Engine::OnAnnounce(Link* link, const Header& h) {
   recv->announcement_seen = true;
   // If it is granted, or will be, the sender compares the lengths.
   if (recv->granted || recv->waits) return absl::OkStatus();
-  if (recv->bytes == h.message_bytes) {
+  if (recv->memory.bytes == h.message_bytes) {
     Grant(found->second);
   } else {
     Header refuse;
@@ -388,7 +390,7 @@ absl::Status Engine::OnNote(Link* link, const Header& h, InFrame* in) {
   ++link->notes_taken;
   in->kind = InFrame::Kind::kNote;
   in->owned = std::make_unique_for_overwrite<std::byte[]>(h.payload_bytes);
-  in->target = in->owned.get();
+  in->memory = Memory(absl::MakeSpan(in->owned.get(), h.payload_bytes));
   return absl::OkStatus();
 }
 

@@ -57,7 +57,7 @@ void Engine::Withdraw(Link* link) {
   for (Stream& stream : peer->streams) {
     if (stream.in.link == link) {
       stream.in.kind = InFrame::Kind::kDrain;
-      stream.in.target = nullptr;
+      stream.in.memory = {};
       stream.in.recv = 0;
       stream.in.owned.reset();
     }
@@ -83,10 +83,12 @@ void Engine::CopyWhatLeaves(Link* link) {
     for (OutFrame& frame : stream.sending) {
       if (frame.header.tag.communicator != link->communicator) continue;
       frame.send = 0;
-      if (frame.payload == nullptr || frame.owned != nullptr) continue;
-      frame.owned = std::make_unique_for_overwrite<std::byte[]>(frame.header.payload_bytes);
-      std::memcpy(frame.owned.get(), frame.payload, frame.header.payload_bytes);
-      frame.payload = frame.owned.get();
+      const uint32_t bytes = frame.header.payload_bytes;
+      if (bytes == 0 || frame.owned != nullptr) continue;
+      frame.owned = std::make_unique_for_overwrite<std::byte[]>(bytes);
+      frame.memory.CopyTo(frame.begin, frame.owned.get(), bytes);
+      frame.memory = Memory(absl::MakeSpan(frame.owned.get(), bytes));
+      frame.begin = 0;
     }
   }
 }

@@ -5,7 +5,7 @@
 //         engine.sending(peer, stream)             the frames made, oldest first
 //         engine.Sent(peer, stream)                the oldest has left
 //   in    engine.Arrive(peer, stream, header)      begins a frame; an error is the peer's fault
-//         engine.Target(peer, stream)              where the rest of its payload goes
+//         engine.ForEachTarget(peer, stream, …)    where the rest of its payload goes
 //         engine.Landed(peer, stream, bytes)       so much has been written there
 //
 // Payload pointers are asked for anew before each use, since Close takes buffers back: what was
@@ -47,13 +47,18 @@ class Engine {
     int stream;
   };
 
-  explicit Engine(const Options& options) : options_(options) {}
+  // `send_places_max`, `recv_places_max`: what the carrier can name (Limits).
+  explicit Engine(const Options& options, size_t send_places_max = 1, size_t recv_places_max = 1)
+      : options_(options) {
+    options_.limits.send_places_max = send_places_max;
+    options_.limits.recv_places_max = recv_places_max;
+  }
 
   // As in Transport.
   absl::Status Open(uint64_t communicator, absl::Span<const PeerId> peers);
   void Close(uint64_t communicator);
-  void PostSend(const Message& message, absl::Span<const std::byte> data, uint64_t token);
-  void PostRecv(const Message& message, absl::Span<std::byte> buffer, uint64_t token);
+  void PostSend(const Message& message, Memory memory, uint64_t token);
+  void PostRecv(const Message& message, Memory memory, uint64_t token);
   absl::Status SendNote(PeerId peer, uint64_t communicator, absl::Span<const std::byte> note);
   size_t Take(absl::Span<Completion> out);
   bool has_completions() const { return !completions_.empty(); }
@@ -90,10 +95,21 @@ class Engine {
     const InFrame& in = peer->streams[stream].in;
     return in.kind == InFrame::Kind::kNone ? 0 : in.header.payload_bytes - in.arrived;
   }
-  // Where the next of them goes; null if nowhere.
-  static std::byte* Target(const PeerState* peer, int stream) {
+  // Whether they go anywhere: not if their buffer was taken back.
+  static bool Lands(const PeerState* peer, int stream) {
+    return peer->streams[stream].in.memory.bytes != 0;
+  }
+  // Calls `f(std::byte* place, size_t length)` for where the next `bytes` of them go, as
+  // Memory::ForEachPlace.
+  template <typename F>
+  static void ForEachTarget(const PeerState* peer, int stream, uint64_t bytes, F&& f) {
     const InFrame& in = peer->streams[stream].in;
-    return in.target == nullptr ? nullptr : in.target + in.arrived;
+    if (in.memory.bytes != 0) in.memory.ForEachPlace(in.begin + in.arrived, bytes, f);
+  }
+  // Puts the next `bytes` there.
+  static void Place(const PeerState* peer, int stream, const std::byte* from, uint64_t bytes) {
+    const InFrame& in = peer->streams[stream].in;
+    if (in.memory.bytes != 0) in.memory.CopyFrom(in.begin + in.arrived, from, bytes);
   }
   absl::Status Landed(PeerState* peer, int stream, uint32_t bytes);
 

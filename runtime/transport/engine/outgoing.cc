@@ -35,7 +35,7 @@ int Engine::StreamFor(const SendState& send) {
   PeerState* peer = send.link->peer;
   const auto streams = static_cast<uint32_t>(peer->streams.size());
   if (options_.own_stream_bytes == 0) return static_cast<int>(send.message.tag.slice % streams);
-  if (streams == 1 || send.bytes < options_.own_stream_bytes) return 0;
+  if (streams == 1 || send.memory.bytes < options_.own_stream_bytes) return 0;
   return 1 + static_cast<int>(peer->large_sent++ % (streams - 1));
 }
 
@@ -87,7 +87,7 @@ bool Engine::PullControl(PeerState* peer) {
     }
     OutFrame frame;
     frame.header = next.header;
-    frame.payload = next.payload.get();
+    frame.memory = Memory(absl::MakeSpan(next.payload.get(), next.header.payload_bytes));
     frame.owned = std::move(next.payload);
     peer->streams[0].sending.push_back(std::move(frame));
     return true;
@@ -112,23 +112,23 @@ bool Engine::Pull(PeerState* peer, int stream) {
       h.tag = send->message.tag;
       h.signature = send->message.signature;
       h.service_class = send->message.service_class;
-      h.message_bytes = send->bytes;
+      h.message_bytes = send->memory.bytes;
       // Large data may be long on its way: credits would wait with it.
       if (!link->closed_here && stream == 0) Attach(link, &h);
       if (send->grant == 0) {
         h.type = Type::kEager;
-        h.payload_bytes = static_cast<uint32_t>(send->bytes);
-        peer->counters.payload_bytes_sent += send->bytes;
+        h.payload_bytes = static_cast<uint32_t>(send->memory.bytes);
+        peer->counters.payload_bytes_sent += send->memory.bytes;
         ++peer->counters.messages_sent;
         queue.pop_front();
         if (!send->told) {
-          frame.payload = send->data;
+          frame.memory = send->memory;
           frame.send = id;
           out.sending.push_back(std::move(frame));
           return true;
         }
         frame.owned = std::move(send->copy);
-        frame.payload = frame.owned.get();
+        frame.memory = Memory(absl::MakeSpan(frame.owned.get(), h.payload_bytes));
         sends_.Free(id);
         out.sending.push_back(std::move(frame));
         if (--link->eager_queued == 0 && link->closed_here) SendClose(link);
@@ -138,13 +138,14 @@ bool Engine::Pull(PeerState* peer, int stream) {
       h.grant = send->grant;
       h.offset = send->pulled;
       h.payload_bytes = static_cast<uint32_t>(
-          std::min<uint64_t>(send->bytes - send->pulled, options_.piece_bytes));
+          std::min<uint64_t>(send->memory.bytes - send->pulled, options_.piece_bytes));
       if (send->announced) h.flags |= wire::kFlagAnnounced;
-      frame.payload = h.payload_bytes == 0 ? nullptr : send->data + send->pulled;
+      frame.memory = send->memory;
+      frame.begin = send->pulled;
       send->pulled += h.payload_bytes;
       ++link->data_frames_sent;
       peer->counters.payload_bytes_sent += h.payload_bytes;
-      if (send->pulled == send->bytes) {
+      if (send->pulled == send->memory.bytes) {
         frame.send = id;
         queue.pop_front();
         ++peer->counters.messages_sent;

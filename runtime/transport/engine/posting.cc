@@ -82,7 +82,8 @@ Link* Engine::LinkFor(const Message& message, absl::Status* status) {
   return link;
 }
 
-void Engine::PostSend(const Message& message, absl::Span<const std::byte> data, uint64_t token) {
+void Engine::PostSend(const Message& message, Memory memory, uint64_t token) {
+  SHUNT_CHECK(memory.places == nullptr || memory.places->size() <= options_.limits.send_places_max);
   absl::Status status;
   Link* link = LinkFor(message, &status);
   if (link != nullptr && link->close_came) status = absl::AbortedError("");
@@ -103,8 +104,7 @@ void Engine::PostSend(const Message& message, absl::Span<const std::byte> data, 
   send.link = link;
   send.message = message;
   send.token = token;
-  send.data = data.data();
-  send.bytes = data.size();
+  send.memory = std::move(memory);
   const SendId id = sends_.Add(std::move(send));
   link->sends.emplace(KeyOf(message.tag), id);
   if (link->open_there) {
@@ -127,27 +127,26 @@ void Engine::StartSend(SendId id) {
     return;
   }
   const bool small =
-      send.bytes <= std::min<uint64_t>(options_.limits.eager_bytes, link->eager_bytes);
-  if (!small || link->slots < SlotsFor(send.bytes)) {
+      send.memory.bytes <= std::min<uint64_t>(options_.limits.eager_bytes, link->eager_bytes);
+  if (!small || link->slots < SlotsFor(send.memory.bytes)) {
     ++link->peer->counters.credit_stalls;
     Announce(id);
     return;
   }
-  link->slots -= SlotsFor(send.bytes);
+  link->slots -= SlotsFor(send.memory.bytes);
   send.slotted = true;
   ++link->peer->counters.eager_sent;
-  if (send.bytes > wire::kSlotBytes) {
+  if (send.memory.bytes > wire::kSlotBytes) {
     // A copy would cost more than the caller gains by having its buffer back sooner.
     Queue(id, 0);
     return;
   }
   send.told = true;
   ++link->eager_queued;
-  if (send.bytes != 0) {
-    send.copy = std::make_unique_for_overwrite<std::byte[]>(send.bytes);
-    std::memcpy(send.copy.get(), send.data, send.bytes);
+  if (send.memory.bytes != 0) {
+    send.copy = std::make_unique_for_overwrite<std::byte[]>(send.memory.bytes);
+    send.memory.CopyTo(0, send.copy.get(), send.memory.bytes);
   }
-  send.data = send.copy.get();
   link->sends.erase(key);
   Complete({.event = Event::kSent,
             .peer = send.message.peer,
@@ -170,7 +169,7 @@ void Engine::Announce(SendId id) {
   h.tag = send.message.tag;
   h.signature = send.message.signature;
   h.service_class = send.message.service_class;
-  h.message_bytes = send.bytes;
+  h.message_bytes = send.memory.bytes;
   Control(link, Type::kAnnounce, h);
 }
 
@@ -181,8 +180,8 @@ void Engine::ServeUnannounced(Link* link) {
     SendState* send = sends_.Find(id);
     if (send != nullptr && send->waits) {
       const bool slot =
-          link->slots >= SlotsFor(send->bytes) &&
-          send->bytes <= std::min<uint64_t>(options_.limits.eager_bytes, link->eager_bytes);
+          link->slots >= SlotsFor(send->memory.bytes) &&
+          send->memory.bytes <= std::min<uint64_t>(options_.limits.eager_bytes, link->eager_bytes);
       if (!slot && link->announced >= link->headers_max) return;
       send->waits = false;
       link->unannounced.pop_front();
@@ -198,7 +197,7 @@ void Engine::UseGrant(SendId id, const Waiting& grant) {
   Link* link = send.link;
   if (send.announced) --link->announced;
   send.waits = false;
-  if (grant.bytes != send.bytes) {
+  if (grant.bytes != send.memory.bytes) {
     Header h;
     h.tag = send.message.tag;
     h.grant = grant.grant;
@@ -222,7 +221,8 @@ void Engine::EndSend(SendId id, absl::StatusCode code) {
   sends_.Free(id);
 }
 
-void Engine::PostRecv(const Message& message, absl::Span<std::byte> buffer, uint64_t token) {
+void Engine::PostRecv(const Message& message, Memory memory, uint64_t token) {
+  SHUNT_CHECK(memory.places == nullptr || memory.places->size() <= options_.limits.recv_places_max);
   absl::Status status;
   Link* link = LinkFor(message, &status);
   if (link != nullptr && link->recvs.contains(KeyOf(message.tag))) {
@@ -242,9 +242,8 @@ void Engine::PostRecv(const Message& message, absl::Span<std::byte> buffer, uint
   recv.link = link;
   recv.message = message;
   recv.token = token;
-  recv.data = buffer.data();
-  recv.bytes = buffer.size();
-  const RecvId id = recvs_.Add(recv);
+  recv.memory = std::move(memory);
+  const RecvId id = recvs_.Add(std::move(recv));
   link->recvs.emplace(KeyOf(message.tag), id);
   if (link->open_there) {
     StartRecv(id);
@@ -259,10 +258,8 @@ void Engine::StartRecv(RecvId id) {
   const TagKey key = KeyOf(recv.message.tag);
   if (const auto eager = link->eager.find(key);
       eager != link->eager.end() && eager->second.signature == recv.message.signature) {
-    const bool fits = eager->second.bytes == recv.bytes;
-    if (fits && recv.bytes != 0) {
-      std::memcpy(recv.data, eager->second.payload.get(), recv.bytes);
-    }
+    const bool fits = eager->second.bytes == recv.memory.bytes;
+    if (fits) recv.memory.CopyFrom(0, eager->second.payload.get(), recv.memory.bytes);
     SlotsFree(link, eager->second.bytes);
     link->eager.erase(eager);
     if (fits) {
@@ -275,7 +272,7 @@ void Engine::StartRecv(RecvId id) {
   if (const auto announced = link->announcements.find(key);
       announced != link->announcements.end() &&
       announced->second.signature == recv.message.signature) {
-    const bool fits = announced->second.bytes == recv.bytes;
+    const bool fits = announced->second.bytes == recv.memory.bytes;
     link->announcements.erase(announced);
     recv.announcement_seen = true;
     if (fits) {
@@ -294,7 +291,7 @@ void Engine::StartRecv(RecvId id) {
     return;
   }
   // A large message cannot come before its grant; a small one comes into a slot.
-  if (recv.bytes > options_.limits.eager_bytes) Grant(id);
+  if (recv.memory.bytes > options_.limits.eager_bytes) Grant(id);
 }
 
 // The message came in slots and has another length. If it was granted, while it was on its way, the
@@ -324,7 +321,7 @@ void Engine::Grant(RecvId id) {
   h.tag = recv.message.tag;
   h.signature = recv.message.signature;
   h.service_class = recv.message.service_class;
-  h.message_bytes = recv.bytes;
+  h.message_bytes = recv.memory.bytes;
   h.grant = id;
   Control(link, Type::kGrant, h);
 }
@@ -347,7 +344,7 @@ void Engine::EndRecv(RecvId id, absl::StatusCode code) {
   link->recvs.erase(KeyOf(recv.message.tag));
   if (code == absl::StatusCode::kOk) {
     ++link->peer->counters.messages_received;
-    link->peer->counters.payload_bytes_received += recv.bytes;
+    link->peer->counters.payload_bytes_received += recv.memory.bytes;
   }
   Complete({.event = Event::kReceived,
             .code = code,

@@ -14,6 +14,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "runtime/transport/engine/operations.h"
 #include "runtime/transport/engine/pool.h"
+#include "runtime/transport/memory.h"
 #include "runtime/transport/transport.h"
 #include "runtime/transport/wire/header.h"
 
@@ -42,11 +43,10 @@ struct SendState {
   Link* link = nullptr;
   Message message;
   uint64_t token = 0;
-  const std::byte* data = nullptr;
-  size_t bytes = 0;
-  Bytes copy;            // eager and short: what `data` was, for kSent has been told
+  Memory memory;
+  Bytes copy;            // eager and short: what `memory` was, for kSent has been told
   bool slotted = false;  // eager: it has its slots
-  bool told = false;     // as sent: `data` is `copy`
+  bool told = false;     // as sent: its bytes are in `copy`
   uint64_t grant = 0;    // the peer's name for its buffer
   uint64_t pulled = 0;   // bytes that frames have been made of
   bool announced = false;
@@ -59,8 +59,7 @@ struct RecvState {
   Link* link = nullptr;
   Message message;
   uint64_t token = 0;
-  std::byte* data = nullptr;
-  size_t bytes = 0;
+  Memory memory;
   uint64_t received = 0;
   bool granted = false;
   bool waits = false;    // in link->ungranted
@@ -109,11 +108,12 @@ struct Link {
   std::vector<Pool<RecvState>::Id> held_recvs;
 };
 
-// A frame that is being sent.
+// A frame that is being sent. Its payload is from `begin` of `memory` on.
 struct OutFrame {
   wire::Header header;
-  const std::byte* payload = nullptr;
-  Bytes owned;                   // what `payload` points to, unless it is the caller's
+  Memory memory;
+  uint64_t begin = 0;
+  Bytes owned;                   // what `memory` is, unless it is the caller's
   Pool<SendState>::Id send = 0;  // whose last frame this is
 };
 
@@ -124,7 +124,8 @@ struct InFrame {
   wire::Header header;
   Link* link = nullptr;
   uint32_t arrived = 0;
-  std::byte* target = nullptr;  // null: the bytes go nowhere
+  Memory memory;       // empty: the bytes go nowhere
+  uint64_t begin = 0;  // where the payload begins in it
   Pool<RecvState>::Id recv = 0;
   Bytes owned;
 };

@@ -13,17 +13,23 @@ namespace shunt::transport {
 class FakeNetwork::Endpoint : public Transport {
  public:
   Endpoint(FakeNetwork* network, int index, const Engine::Options& options)
-      : network_(network), index_(index), engine_(options) {}
+      : network_(network), index_(index), engine_(options, kPlacesMax, kPlacesMax) {}
 
   absl::Status Open(uint64_t communicator, absl::Span<const PeerId> peers) override {
     return engine_.Open(communicator, peers);
   }
   void Close(uint64_t communicator) override { engine_.Close(communicator); }
   void PostSend(const Message& message, absl::Span<const std::byte> data, uint64_t token) override {
-    engine_.PostSend(message, data, token);
+    engine_.PostSend(message, Memory(data), token);
   }
   void PostRecv(const Message& message, absl::Span<std::byte> buffer, uint64_t token) override {
-    engine_.PostRecv(message, buffer, token);
+    engine_.PostRecv(message, Memory(buffer), token);
+  }
+  void PostSend(const Message& message, absl::Span<const iovec> places, uint64_t token) override {
+    engine_.PostSend(message, Memory(places), token);
+  }
+  void PostRecv(const Message& message, absl::Span<const iovec> places, uint64_t token) override {
+    engine_.PostRecv(message, Memory(places), token);
   }
   absl::Status SendNote(PeerId peer, uint64_t communicator,
                         absl::Span<const std::byte> note) override {
@@ -260,7 +266,7 @@ void FakeNetwork::Transmit(uint32_t index, int side, int stream) {
     in_flight.payload = std::move(frame.owned);
   } else if (frame.header.payload_bytes != 0) {
     in_flight.payload = std::make_unique_for_overwrite<std::byte[]>(frame.header.payload_bytes);
-    std::memcpy(in_flight.payload.get(), frame.payload, frame.header.payload_bytes);
+    frame.memory.CopyTo(frame.begin, in_flight.payload.get(), frame.header.payload_bytes);
   }
   ++frames_;
   const double bytes =
@@ -307,9 +313,7 @@ void FakeNetwork::Deliver(Connection& connection, int side, int stream) {
   if (status.ok()) status = endpoint.engine().Arrive(to.peer, stream, frame.header);
   if (status.ok() && frame.header.payload_bytes != 0) {
     const uint32_t bytes = frame.header.payload_bytes;
-    if (std::byte* target = Engine::Target(to.peer, stream); target != nullptr) {
-      std::memcpy(target, frame.payload.get(), bytes);
-    }
+    Engine::Place(to.peer, stream, frame.payload.get(), bytes);
     status = endpoint.engine().Landed(to.peer, stream, bytes);
   }
   if (!status.ok()) {

@@ -17,11 +17,18 @@ constexpr size_t kStagingBytes = 32 << 10;
 // A payload with more than this to come is read into place, and only the next header with it.
 constexpr size_t kDirectBytes = 8 << 10;
 constexpr int kFramesMax = 32;
+// Of one system call.
+constexpr size_t kPartsMax = 1024;
 constexpr size_t kCrcAt = wire::kHeaderBytes - 4;
 
-void PutSum(std::array<std::byte, wire::kHeaderBytes>* header, std::span<const std::byte> payload) {
-  const uint32_t sum = wire::Crc32c(0, std::span(*header).first(kCrcAt));
-  wire::Put(header->data() + kCrcAt, wire::Crc32c(sum, payload));
+void PutSum(std::array<std::byte, wire::kHeaderBytes>* header, const Memory& memory, uint64_t begin,
+            uint64_t bytes) {
+  uint32_t sum = wire::Crc32c(0, std::span(*header).first(kCrcAt));
+  memory.ForEachPlace(begin, bytes, [&](const std::byte* place, size_t here) {
+    sum = wire::Crc32c(sum, {place, here});
+    return true;
+  });
+  wire::Put(header->data() + kCrcAt, sum);
 }
 
 }  // namespace
@@ -36,25 +43,29 @@ absl::Status FrameReader::Read(ByteStream* bytes, Engine* engine, PeerState* pee
     end_ -= begin_;
     begin_ = 0;
     const size_t left = Engine::Left(peer, stream);
-    std::byte* target = Engine::Target(peer, stream);
-    iovec parts[2];
-    int count = 0;
+    parts_.clear();
     size_t direct = 0, wanted = 0;
-    if (left > kDirectBytes && target != nullptr) {
-      direct = left;
-      parts[count++] = {target, direct};
-      parts[count++] = {staging_.get(), wire::kHeaderBytes};
-      wanted = direct + wire::kHeaderBytes;
+    if (left > kDirectBytes && Engine::Lands(peer, stream)) {
+      Engine::ForEachTarget(peer, stream, left, [&](std::byte* place, size_t here) {
+        parts_.push_back({place, here});
+        direct += here;
+        return parts_.size() < kPartsMax - 1;
+      });
+      wanted = direct;
+      if (direct == left) {
+        parts_.push_back({staging_.get(), wire::kHeaderBytes});
+        wanted += wire::kHeaderBytes;
+      }
     } else {
       wanted = kStagingBytes - end_;
-      parts[count++] = {staging_.get() + end_, wanted};
+      parts_.push_back({staging_.get() + end_, wanted});
     }
     absl::StatusOr<size_t> read;
     {
       const Gate::Opened opened(gate);
-      read = bytes->Read(parts, count);
+      read = bytes->Read(parts_.data(), static_cast<int>(parts_.size()));
       // Now: once the gate is shut, the buffer may be its owner's again.
-      if (read.ok()) Sum(target, std::min(*read, direct));
+      if (read.ok() && direct > 0) SumPlaced(*read);
     }
     if (gate != nullptr && gate->closed()) return absl::OkStatus();
     if (!read.ok()) return read.status();
@@ -79,9 +90,7 @@ absl::Status FrameReader::Parse(Engine* engine, PeerState* peer, int stream, uin
     if (left > 0) {
       const auto here = static_cast<uint32_t>(std::min<size_t>(left, end_ - begin_));
       const std::byte* at = staging_.get() + begin_;
-      if (std::byte* target = Engine::Target(peer, stream); target != nullptr) {
-        std::memcpy(target, at, here);
-      }
+      Engine::Place(peer, stream, at, here);
       begin_ += here;
       Sum(at, here);
       absl::Status status = Land(engine, peer, stream, here);
@@ -116,6 +125,15 @@ void FrameReader::Sum(const std::byte* at, size_t bytes) {
   if (check_crc_ && bytes > 0) crc_ = wire::Crc32c(crc_, {at, bytes});
 }
 
+void FrameReader::SumPlaced(size_t read) {
+  for (const iovec& part : parts_) {
+    if (part.iov_base == staging_.get()) return;  // the next header
+    const size_t here = std::min(read, part.iov_len);
+    Sum(static_cast<const std::byte*>(part.iov_base), here);
+    read -= here;
+  }
+}
+
 absl::Status FrameReader::Land(Engine* engine, PeerState* peer, int stream, uint32_t bytes) {
   if (check_crc_ && bytes == Engine::Left(peer, stream) && crc_ != crc_expected_) {
     ++peer->counters.protocol_errors;
@@ -138,37 +156,45 @@ absl::Status FrameWriter::Write(ByteStream* bytes, Engine* engine, PeerState* pe
       pending += sending.back().header.payload_bytes;
     }
     if (sending.empty()) return absl::OkStatus();
-    std::array<std::span<const std::byte>, kFramesMax> to_sum;
+    struct ToSum {
+      Memory memory;
+      uint64_t begin = 0, bytes = 0;
+    };
+    std::array<ToSum, kFramesMax> to_sum;  // for when the engine is others'
     const size_t known = headers_.size();
     while (headers_.size() < sending.size()) {
       OutFrame& frame = sending[headers_.size()];
-      if (crc) frame.header.flags |= wire::kFlagCrc;
-      to_sum[headers_.size()] = {frame.payload, frame.header.payload_bytes};
+      if (crc) {
+        frame.header.flags |= wire::kFlagCrc;
+        to_sum[headers_.size()] = {frame.memory, frame.begin, frame.header.payload_bytes};
+      }
       headers_.emplace_back();
       wire::Encode(frame.header, version, headers_.back());
     }
 
-    iovec parts[2 * kFramesMax];
-    int count = 0;
+    parts_.clear();
     size_t wanted = 0;
     size_t skip = written_;
-    const auto add = [&](const std::byte* at, size_t length) {
+    const auto add = [&](std::byte* at, size_t length) {
       const size_t done = std::min(skip, length);
       skip -= done;
-      if (length == done) return;
-      parts[count++] = {const_cast<std::byte*>(at) + done, length - done};
+      if (length == done) return true;
+      parts_.push_back({at + done, length - done});
       wanted += length - done;
+      return parts_.size() < kPartsMax;
     };
-    for (size_t i = 0; i < sending.size(); ++i) {
-      add(headers_[i].data(), wire::kHeaderBytes);
-      add(sending[i].payload, sending[i].header.payload_bytes);
+    for (size_t i = 0; i < sending.size() && parts_.size() < kPartsMax; ++i) {
+      if (!add(headers_[i].data(), wire::kHeaderBytes)) break;
+      sending[i].memory.ForEachPlace(sending[i].begin, sending[i].header.payload_bytes, add);
     }
     absl::StatusOr<size_t> wrote;
     {
       const Gate::Opened opened(gate);
       // Now, when it holds up nobody; what is named stays where it is as long as the gate is open.
-      for (size_t i = known; crc && i < headers_.size(); ++i) PutSum(&headers_[i], to_sum[i]);
-      wrote = bytes->Write(parts, count);
+      for (size_t i = known; crc && i < headers_.size(); ++i) {
+        PutSum(&headers_[i], to_sum[i].memory, to_sum[i].begin, to_sum[i].bytes);
+      }
+      wrote = bytes->Write(parts_.data(), static_cast<int>(parts_.size()));
     }
     if (gate != nullptr && gate->closed()) return absl::OkStatus();
     if (!wrote.ok()) return wrote.status();

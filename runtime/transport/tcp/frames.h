@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "runtime/transport/engine/engine.h"
@@ -27,10 +28,13 @@ class FrameReader {
  private:
   absl::Status Parse(Engine* engine, PeerState* peer, int stream, uint8_t version);
   void Sum(const std::byte* at, size_t bytes);
+  // Of the payload that came first of so many bytes.
+  void SumPlaced(size_t read);
   absl::Status Land(Engine* engine, PeerState* peer, int stream, uint32_t bytes);
 
   std::unique_ptr<std::byte[]> staging_;
   size_t begin_ = 0, end_ = 0;
+  std::vector<iovec> parts_;
   bool check_crc_ = false;
   uint32_t crc_ = 0, crc_expected_ = 0;
 };
@@ -49,6 +53,7 @@ class FrameWriter {
  private:
   std::deque<std::array<std::byte, wire::kHeaderBytes>> headers_;  // of engine's `sending`
   size_t written_ = 0;                                             // bytes of the first frame
+  std::vector<iovec> parts_;
 };
 
 }  // namespace shunt::transport

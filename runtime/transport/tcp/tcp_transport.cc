@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(const TcpOpti
 }
 
 TcpTransport::TcpTransport(const TcpOptions& options)
-    : options_(options), engine_(options.engine) {}
+    : options_(options), engine_(options.engine, kPlacesMax, kPlacesMax) {}
 TcpTransport::~TcpTransport() = default;
 
 void UseMovers(TcpOptions* options, int movers) {

@@ -147,7 +147,11 @@ absl::Status UcxTransport::Take(Peer* peer, int stream, const wire::Header& head
                                 const std::byte* payload, UcxWorker::Offer* offer) {
   absl::Status status = engine_.Arrive(peer->engine, stream, header);
   const uint32_t bytes = header.payload_bytes;
-  std::byte* target = status.ok() && bytes != 0 ? Engine::Target(peer->engine, stream) : nullptr;
+  std::byte* target = nullptr;
+  if (status.ok()) {
+    Engine::ForEachTarget(peer->engine, stream, bytes,
+                          [&](std::byte* place, size_t) { return (target = place) == nullptr; });
+  }
   if (offer != nullptr && target != nullptr) {
     Landing& landing = peer->lanes[stream]->landing;
     landing.communicator = header.tag.communicator;

@@ -46,12 +46,12 @@ void UcxTransport::PostFrame(Peer* peer, int stream) {
     lane->free_slots.pop_back();
     std::byte* slot =
         lane->staging.get() + static_cast<size_t>(post->slot) * options_.engine.piece_bytes;
-    std::memcpy(slot, frame.payload, bytes);
+    frame.memory.CopyTo(frame.begin, slot, bytes);
     payload = slot;
     memory = lane->staging_memory;
   } else if (bytes != 0) {
     post->owned = std::make_unique_for_overwrite<std::byte[]>(bytes);
-    std::memcpy(post->owned.get(), frame.payload, bytes);
+    frame.memory.CopyTo(frame.begin, post->owned.get(), bytes);
     payload = post->owned.get();
   }
   Encode(RailHead{.key = peer->key_out,

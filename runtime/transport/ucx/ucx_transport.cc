@@ -66,7 +66,8 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxOpti
 }
 
 UcxTransport::UcxTransport(const UcxOptions& options)
-    : options_(options), engine_(options.engine) {}
+    // What is sent is copied to where the peer reads it; one read fills one place.
+    : options_(options), engine_(options.engine, kPlacesMax, 1) {}
 
 absl::Status UcxTransport::Start() {
   TcpOptions bootstrap = options_.bootstrap;

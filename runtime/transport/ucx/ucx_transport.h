@@ -65,10 +65,16 @@ class UcxTransport : public PeerTransport, private UcxWorker::Owner {
   }
   void Close(uint64_t communicator) override;
   void PostSend(const Message& message, absl::Span<const std::byte> data, uint64_t token) override {
-    engine_.PostSend(message, data, token);
+    engine_.PostSend(message, Memory(data), token);
   }
   void PostRecv(const Message& message, absl::Span<std::byte> buffer, uint64_t token) override {
-    engine_.PostRecv(message, buffer, token);
+    engine_.PostRecv(message, Memory(buffer), token);
+  }
+  void PostSend(const Message& message, absl::Span<const iovec> places, uint64_t token) override {
+    engine_.PostSend(message, Memory(places), token);
+  }
+  void PostRecv(const Message& message, absl::Span<const iovec> places, uint64_t token) override {
+    engine_.PostRecv(message, Memory(places), token);
   }
   absl::Status SendNote(PeerId peer, uint64_t communicator,
                         absl::Span<const std::byte> note) override {
