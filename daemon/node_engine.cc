@@ -117,6 +117,7 @@ bool NodeEngine::Drive() {
   for (int round = 0; round < kRoundsMax; ++round) {
     const bool mail = RunMail();
     RunOverdue();
+    pulls_->Tick(NowNs());
     const size_t count = transport_->Poll(absl::MakeSpan(completions_));
     if (count == 0 && !mail) {
       busy_ns_ += NowNs() - drive_began_ns_;

@@ -56,6 +56,7 @@ struct Flow {
   bool looking_up = false;
   absl::Status status;  // not OK: it was given up
   bool stop_told = false;
+  int64_t stopped_ns = 0;  // when
   uint32_t own_frontier = 0;
   std::optional<uint32_t> other_frontier;
   bool severed = false;    // nothing more comes from the other node, nor goes there

@@ -22,6 +22,8 @@ constexpr uint64_t kArraysMax = 64 << 20;
 // What a peer has asked for and is not over here: its view of what is over may be ahead.
 constexpr size_t kAskedMax = 4 * kActiveMax;
 constexpr size_t kNotesUnsentMax = 4096;
+// How often peers are looked at for silence.
+constexpr int64_t kLookNs = 200'000'000;
 // Of a token: which place, and which of its operations.
 constexpr int kIndexBits = 20;
 constexpr uint32_t kIndexMask = (1 << kIndexBits) - 1;
@@ -51,6 +53,7 @@ void PullEngine::PeerUp(PeerId id, uint64_t communicator, bool low) {
   peer->channel_out = low ? 1 : 2;
   peer->channel_in = low ? 2 : 1;
   by_communicator_[communicator] = id;
+  peer->moved_ns = now_ns_;
   PostAskReceives(id, *peer);
 }
 
@@ -356,6 +359,7 @@ void PullEngine::Stop(Flow& flow, const absl::Status& why) {
   if (flow.severed || flow.stop_told || flow.all_there) return;
   flow.status = why;
   flow.stop_told = true;
+  flow.stopped_ns = now_ns_;
   flow.own_frontier = flow.posted;
   Note stop;
   stop.kind = Note::Kind::kStop;
@@ -365,6 +369,31 @@ void PullEngine::Stop(Flow& flow, const absl::Status& why) {
   stop.code = why.code();
   stop.words = std::string(why.message());
   Tell(flow.peer, *peers_.at(flow.peer), stop);
+}
+
+bool PullEngine::Silent(const Flow& flow) const {
+  if (!flow.stop_told || flow.severed) return false;
+  // Its word overtakes all slices, but what is under way takes its time.
+  if (!flow.other_frontier.has_value()) return now_ns_ - flow.stopped_ns > options_.silence_ns;
+  if (flow.outstanding == 0) return false;  // this node's own doing
+  return now_ns_ - std::max(flow.stopped_ns, peers_.at(flow.peer)->moved_ns) > options_.silence_ns;
+}
+
+void PullEngine::Tick(int64_t now_ns) {
+  now_ns_ = now_ns;
+  if (now_ns - looked_ns_ < kLookNs) return;
+  looked_ns_ = now_ns;
+  std::vector<std::shared_ptr<Flow>> silent;
+  for (const auto& [id, flow] : flows_) {
+    if (Silent(*flow)) silent.push_back(flow);
+  }
+  for (const std::shared_ptr<Flow>& flow : silent) {
+    if (flow->severed) continue;  // with another one of its peer's
+    Break(flow->peer,
+          absl::StrCat("it has not ended its half of transfer ", flow->number,
+                       ", which was given up ", (now_ns - flow->stopped_ns) / 1'000'000'000,
+                       " s ago (", flow->status.message(), ")"));
+  }
 }
 
 void PullEngine::Tell(PeerId id, Peer& peer, Note note) {
@@ -414,6 +443,9 @@ void PullEngine::OnCompletion(const Completion& completion) {
     }
     Sever(flow, absl::InternalError("the other node gave up its transfers with this one"));
     return Check(op.flow);
+  }
+  if (const auto peer = peers_.find(op.peer); peer != peers_.end()) {
+    peer->second->moved_ns = now_ns_;
   }
   switch (op.kind) {
     case OpKind::kArrayReceive:

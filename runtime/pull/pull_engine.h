@@ -1,10 +1,10 @@
 // Moves transfers between this node and others over a transport that somebody else owns and polls.
 //
 //   Start ──► ask ──────────────────────────────► resolve (the daemon's) ──► side
-//     sink:   receives posted, class by class        source: gather ──► sends
+//     sink:   receives posted, class by class        source: sends
 //             ◄───────────── slices ──────────────
-//             scatter, in the pool
 //
+// Slices go from and into their pieces; small ones are gathered and scattered, in the pool.
 // The receiving end decides what is under way: it grants a bounded number of bytes in all, and the
 // next grant goes to the most urgent class, in turn among its transfers. Not thread-safe but for
 // what says otherwise: the thread that polls the transport is the driving thread.
@@ -57,6 +57,12 @@ class PullEngine {
     uint64_t grant_bytes = 8 << 20;
     // Gathered and not sent; each transfer may have one slice in any case.
     uint64_t gathered_bytes = 16 << 20;
+    // Pieces that are shorter on the average are copied together: naming each to the transport
+    // would cost more.
+    uint64_t place_bytes = 2 << 10;
+    // A peer that says nothing to a stop for so long, or moves nothing on while one is drained, is
+    // dropped: memory would be held for ever.
+    int64_t silence_ns = 10'000'000'000;
   };
   explicit PullEngine(Options options);
   // What is not over is forgotten. Stop comes first, or the transport is gone already.
@@ -91,6 +97,8 @@ class PullEngine {
   void OnNote(const transport::Completion& completion);
   // After a batch of these: posts what may be posted now.
   void Pump();
+  // Now and then: what time it is.
+  void Tick(int64_t now_ns);
 
   size_t flows() const { return flows_.size(); }
 
@@ -123,6 +131,7 @@ class PullEngine {
     std::set<uint64_t> asks_waited;                 // of those, what has not come
     std::array<std::deque<Waiting>, 3> waiting;     // by class, the most urgent first
     int active = 0;                                 // that this node has asked for
+    int64_t moved_ns = 0;                           // when something ended well last
     uint64_t arrays_out = 0, arrays_in = 0;         // bytes, of those that are not over
     absl::flat_hash_map<uint64_t, FlowId> out, in;  // by number
     absl::flat_hash_map<uint64_t, Note> early_stops;
@@ -143,6 +152,7 @@ class PullEngine {
   void Check(FlowId id);
   void End(FlowId id, const absl::Status& status);
   void Stop(Flow& flow, const absl::Status& why);
+  bool Silent(const Flow& flow) const;
   void Sever(Flow& flow, const absl::Status& why);
   // False if the other end cannot have posted so many.
   bool TakeFrontier(Flow& flow, const Note& stop) const;
@@ -173,6 +183,7 @@ class PullEngine {
   std::vector<uint32_t> free_ops_;
   std::vector<std::unique_ptr<std::byte[]>> staging_;
   uint64_t granted_ = 0, gathered_ = 0;
+  int64_t now_ns_ = 0, looked_ns_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // of the driving thread
 };
 

@@ -19,12 +19,8 @@ constexpr size_t kStagingKept = 64;
 // What an urgent transfer may be granted beyond the others' bytes.
 constexpr uint64_t kUrgentBytes = 2 << 20;
 
-// Shorter pieces, on the average, are copied together: naming each to the kernel would cost more.
-constexpr uint64_t kPlaceBytes = 2 << 10;
-
-// Where the bytes lie; none if in more places than `most`, or than is worth it.
+// Where the bytes lie; none if in more places than `most`.
 std::vector<iovec> PlacesOf(const Side& side, uint64_t begin, uint64_t bytes, size_t most) {
-  most = std::min<size_t>(most, std::max<uint64_t>(1, bytes / kPlaceBytes));
   std::vector<iovec> places;
   places.reserve(most);
   for (p2p::Cursor cursor(side.selection, begin, bytes); cursor.extent().bytes != 0;) {
@@ -129,8 +125,9 @@ void PullEngine::PostSlice(Flow& flow) {
   const transport::Limits& limits = options_.transport->limits();
   std::vector<iovec> memory;
   if (content && accepted) {
-    memory = PlacesOf(*flow.side, begin, bytes,
-                      flow.source ? limits.send_places_max : limits.recv_places_max);
+    const size_t most = flow.source ? limits.send_places_max : limits.recv_places_max;
+    const size_t worth = std::max<uint64_t>(1, bytes / options_.place_bytes);
+    memory = PlacesOf(*flow.side, begin, bytes, std::min(most, worth));
   }
   op.direct = !memory.empty();
   op.empty = flow.source && !content;

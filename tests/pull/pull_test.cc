@@ -34,6 +34,7 @@ constexpr uint64_t kBlock = 4096;
 
 // One node's memory, as blocks, and its engine.
 struct Node {
+  // Every other node names its blocks to the transport, and every other copies them together.
   Node(transport::Transport* transport, size_t blocks, uint64_t seed, p2p::WorkPool* pool)
       : memory(Pattern(blocks * kBlock, seed)) {
     p2p::Section section;
@@ -47,6 +48,7 @@ struct Node {
     options.token_base = kTokens;
     options.grant_bytes = 64 << 10;
     options.gathered_bytes = 64 << 10;
+    options.place_bytes = seed % 2 == 0 ? kBlock : 2 * kBlock;
     options.post = [this](std::function<void()> f) {
       const std::lock_guard lock(mutex);
       mail.push_back(std::move(f));
@@ -101,6 +103,7 @@ struct Node {
   std::vector<std::function<void()>> mail;
   int broken = 0;
   bool deaf = false;  // the test plays its part
+  int heard = 0;      // notes, then
   bool late = false;  // what peers ask for is not looked up at once
   std::vector<std::function<void()>> waiting;
   std::vector<FlowId> asked;
@@ -145,7 +148,10 @@ struct Bed {
   }
   void On(size_t node, const Completion& c) {
     PullEngine& engine = *nodes[node]->engine;
-    if (nodes[node]->deaf) return;
+    if (nodes[node]->deaf) {
+      if (c.event == Event::kNote) ++nodes[node]->heard;
+      return;
+    }
     switch (c.event) {
       case Event::kPeerUp:
         engine.PeerUp(c.peer, Communicator(node, c.peer), node < c.peer);
@@ -449,7 +455,7 @@ TEMPLATE_LIST_TEST_CASE("a lost peer leaves nothing open, so that it can come ba
 // What a daemon that lies says, with an honest one listening.
 TEMPLATE_LIST_TEST_CASE("a peer that breaks the protocol is dropped with words, and harms no other",
                         "", Worlds) {
-  const int lie = GENERATE(0, 1, 2, 3);
+  const int lie = GENERATE(0, 1, 2, 3, 4, 5);
   CAPTURE(lie);
   Bed<TestType> bed(3);
   transport::Transport& liar = bed.world.at(2);
@@ -461,7 +467,9 @@ TEMPLATE_LIST_TEST_CASE("a peer that breaks the protocol is dropped with words, 
   // Node 0's end of it was closed by the stop: it comes back, as after a broken connection.
   bed.nodes[0]->engine->PeerLost(2, "test");
   bed.nodes[0]->engine->PeerUp(2, communicator + 1000, true);
-  bed.Begin(0, 2, {}, Numbers(0, 60), Numbers(0, 60), &result);
+  const FlowId flow = bed.Begin(0, 2, {}, Numbers(0, 60), Numbers(0, 60), &result);
+  PullEngine& victim = *bed.nodes[0]->engine;
+  constexpr int64_t kSilenceNs = 10'000'000'000;
   const auto note = [&](const Note& n) {
     const std::string bytes = Encode(n, 1024);
     REQUIRE(liar.SendNote(0, communicator + 1000, transport::testing::AsBytes(bytes)).ok());
@@ -493,7 +501,7 @@ TEMPLATE_LIST_TEST_CASE("a peer that breaks the protocol is dropped with words, 
       stop.frontier = 1'000'000;
       note(stop);
       break;
-    case 3:  // of an ask to come, and then the ask
+    case 3: {  // of an ask to come, and then the ask
       stop.frontier = 1'000'000;
       note(stop);
       Ask big{.push = true, .slice_bytes = kSliceBytesMin, .bytes = uint64_t{1} << 42};
@@ -502,10 +510,32 @@ TEMPLATE_LIST_TEST_CASE("a peer that breaks the protocol is dropped with words, 
       Encode(big, absl::MakeSpan(ask).subspan(0, kAskBytes));
       send(1, 0);
       break;
+    }
+    case 4:  // nothing, to a stop
+      victim.Tick(1'000'000'000);
+      victim.Cancel(flow, absl::CancelledError("enough"));
+      victim.Tick(1'000'000'000 + kSilenceNs);
+      REQUIRE(result.ended == 0);
+      victim.Tick(2'000'000'000 + kSilenceNs);
+      break;
+    case 5:  // that it will send some more, and doesn't
+      victim.Tick(1'000'000'000);
+      stop.by_receiver = true;
+      stop.frontier = 2;
+      note(stop);
+      REQUIRE(bed.Until([&] { return bed.nodes[2]->heard == 1; }));  // the answer
+      victim.Tick(1'000'000'000 + kSilenceNs);
+      REQUIRE(result.ended == 0);
+      victim.Tick(2'000'000'000 + kSilenceNs);
+      break;
   }
   REQUIRE(bed.Until([&] { return result.ended == 1; }));
-  CHECK(result.status.code() == absl::StatusCode::kUnavailable);
-  CHECK(result.status.message().find("broke the protocol") != std::string::npos);
+  if (lie >= 4) {  // its end had been decided already
+    CHECK(result.status.code() == absl::StatusCode::kCancelled);
+  } else {
+    CHECK(result.status.code() == absl::StatusCode::kUnavailable);
+    CHECK(result.status.message().find("broke the protocol") != std::string::npos);
+  }
   REQUIRE(bed.Until([&] { return bed.nodes[0]->engine->flows() == 0; }));
   CHECK(bed.nodes[0]->broken == 1);
   CHECK(bed.Move(0, 1, {}, Numbers(0, 50), Numbers(3, 50)).ok());
