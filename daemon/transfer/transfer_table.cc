@@ -7,6 +7,7 @@
 #include "daemon/event_signal.h"
 #include "daemon/node_engine.h"
 #include "daemon/transfer/held_regions.h"
+#include "runtime/core/clock.h"
 #include "runtime/core/status.h"
 #include "runtime/core/utf8.h"
 
@@ -267,6 +268,10 @@ absl::Status TransferTable::ReserveNotification(const Sides& sides, const Posted
 absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::Begin(const SessionPtr& session,
                                                                const PostedTransfer& posted,
                                                                uint64_t id, bool on_ring) {
+  if (posted.deadline_ns != kNeverNs && NowNs() >= posted.deadline_ns) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("transfer ", id, ": its deadline has passed before it was begun"));
+  }
   Transfer::Setup setup;
   // Ids, runs and pieces are kept until the end.
   if (const uint64_t bytes = posted.elements() * kElementBytes; bytes > kChargedBytes) {

@@ -1,6 +1,7 @@
 #include "runtime/pull/pull_engine.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,12 +16,13 @@ using transport::PeerId;
 
 // Asks that a peer may send before the first of them has been looked at.
 constexpr uint64_t kAsksAhead = 16;
-// Transfers that a node has asked one peer for at a time; more wait, class by class.
+// Transfers that a node has asked one peer for at a time, of one class and of all; more wait.
 constexpr int kActiveMax = 64;
+constexpr int kActiveOfAll = 3 * kActiveMax;
 // Of their arrays.
 constexpr uint64_t kArraysMax = 64 << 20;
 // What a peer has asked for and is not over here: its view of what is over may be ahead.
-constexpr size_t kAskedMax = 4 * kActiveMax;
+constexpr size_t kAskedMax = 2 * kActiveOfAll;
 constexpr size_t kNotesUnsentMax = 4096;
 // How often peers are looked at for silence.
 constexpr int64_t kLookNs = 200'000'000;
@@ -94,7 +96,7 @@ void PullEngine::Drop(PeerId id, const absl::Status& why) {
     Check(id_of_flow);
   }
   for (auto& queue : peer->waiting) {
-    for (Waiting& waiting : queue) waiting.outgoing.ended(why);
+    queue.ForEach([&](const Waiting& waiting) { waiting.outgoing.ended(why); });
   }
 }
 
@@ -152,19 +154,22 @@ void PullEngine::Start(FlowId id, Outgoing outgoing) {
     return;
   }
   const auto rank = static_cast<size_t>(outgoing.ask.service_class);
-  found->second->waiting[rank].push_back({id, std::move(outgoing)});
+  const uint32_t tenant = outgoing.ask.tenant;
+  found->second->waiting[rank].Push(tenant, {id, std::move(outgoing)});
   StartWaiting(found->first, *found->second);
 }
 
 void PullEngine::StartWaiting(PeerId id, Peer& peer) {
-  while (peer.active < kActiveMax) {
-    const auto queue = std::find_if(peer.waiting.begin(), peer.waiting.end(),
-                                    [](const auto& q) { return !q.empty(); });
-    if (queue == peer.waiting.end()) return;
-    const uint64_t array_bytes = queue->front().outgoing.array.size();
+  for (size_t rank = 0; rank < peer.waiting.size();) {
+    const Waiting* const next =
+        peer.active[rank] < kActiveMax ? peer.waiting[rank].Next() : nullptr;
+    if (next == nullptr) {
+      ++rank;
+      continue;
+    }
+    const uint64_t array_bytes = next->outgoing.array.size();
     if (peer.arrays_out != 0 && peer.arrays_out + array_bytes > kArraysMax) return;
-    Waiting waiting = std::move(queue->front());
-    queue->pop_front();
+    Waiting waiting = peer.waiting[rank].Begin();
     auto flow = std::make_shared<Flow>();
     flow->id = waiting.id;
     flow->peer = id;
@@ -176,7 +181,7 @@ void PullEngine::StartWaiting(PeerId id, Peer& peer) {
     flow->side = std::move(waiting.outgoing.side);
     flow->ended = std::move(waiting.outgoing.ended);
     peer.out[flow->number] = flow->id;
-    ++peer.active;
+    ++peer.active[rank];
     peer.arrays_out += array_bytes;
     Op ask;
     ask.kind = OpKind::kAskSend;
@@ -224,12 +229,10 @@ void PullEngine::Cancel(FlowId id, const absl::Status& why) {
   }
   for (auto& [number, peer] : peers_) {
     for (auto& queue : peer->waiting) {
-      const auto found =
-          std::find_if(queue.begin(), queue.end(), [&](const Waiting& w) { return w.id == id; });
-      if (found == queue.end()) continue;
-      Waiting waiting = std::move(*found);
-      queue.erase(found);
-      waiting.outgoing.ended(why);
+      const std::optional<Waiting> waiting =
+          queue.Remove([&](const Waiting& w) { return w.id == id; });
+      if (!waiting.has_value()) continue;
+      waiting->outgoing.ended(why);
       return;
     }
   }
@@ -342,7 +345,11 @@ void PullEngine::End(FlowId id, const absl::Status& status) {
     (flow->initiator ? peer->second->out : peer->second->in).erase(flow->number);
     (flow->initiator ? peer->second->arrays_out : peer->second->arrays_in) -=
         flow->ask.array_bytes();
-    if (flow->initiator) --peer->second->active;
+    if (flow->initiator) {
+      const auto rank = static_cast<size_t>(flow->ask.service_class);
+      --peer->second->active[rank];
+      peer->second->waiting[rank].Done(flow->ask.tenant);
+    }
     if (!flow->initiator) PostAskReceives(peer->first, *peer->second);
   }
   flow->side.reset();  // its owner may free the memory as soon as it knows
@@ -491,7 +498,7 @@ void PullEngine::OnNote(const Completion& completion) {
       answer.frontier = UINT32_MAX;
       return Tell(id, peer, answer);
     }
-    if (note->number > peer.asks_posted + kActiveMax) {
+    if (note->number > peer.asks_posted + kActiveOfAll) {
       return Break(id, absl::StrCat("it stops transfer ", note->number, ", which it never began"));
     }
     peer.early_stops[note->number] = *note;

@@ -25,6 +25,7 @@
 #include "absl/status/statusor.h"
 #include "runtime/p2p/work_pool.h"
 #include "runtime/pull/ask.h"
+#include "runtime/pull/fair_queue.h"
 #include "runtime/pull/flow.h"
 #include "runtime/transport/transport.h"
 
@@ -119,6 +120,8 @@ class PullEngine {
     std::vector<std::byte> bytes;
     std::unique_ptr<std::byte[]> staging;
   };
+  // Of one user and class, with one peer.
+  static constexpr int kTenantActiveMax = 32;
   struct Waiting {
     FlowId id;
     Outgoing outgoing;
@@ -127,10 +130,13 @@ class PullEngine {
     uint64_t communicator = 0;
     uint32_t channel_out = 1, channel_in = 2;
     uint64_t next_number = 1;
-    uint64_t asks_posted = 0;                       // receives for asks 1 to this
-    std::set<uint64_t> asks_waited;                 // of those, what has not come
-    std::array<std::deque<Waiting>, 3> waiting;     // by class, the most urgent first
-    int active = 0;                                 // that this node has asked for
+    uint64_t asks_posted = 0;        // receives for asks 1 to this
+    std::set<uint64_t> asks_waited;  // of those, what has not come
+    // That this node asks for, by class, the most urgent first.
+    std::array<FairQueue<Waiting>, 3> waiting = {FairQueue<Waiting>(kTenantActiveMax),
+                                                 FairQueue<Waiting>(kTenantActiveMax),
+                                                 FairQueue<Waiting>(kTenantActiveMax)};
+    std::array<int, 3> active{};
     int64_t moved_ns = 0;                           // when something ended well last
     uint64_t arrays_out = 0, arrays_in = 0;         // bytes, of those that are not over
     absl::flat_hash_map<uint64_t, FlowId> out, in;  // by number

@@ -67,7 +67,7 @@ struct Node {
                                         notifications.push_back(ask.notification);
                                       }
                                     }};
-      if (!late) return resolved(std::move(incoming));
+      if (!late && ask.tenant != late_tenant) return resolved(std::move(incoming));
       waiting.push_back([resolved, incoming = std::make_shared<PullEngine::Incoming>(
                                        std::move(incoming))] { resolved(std::move(*incoming)); });
     };
@@ -102,9 +102,10 @@ struct Node {
   std::mutex mutex;
   std::vector<std::function<void()>> mail;
   int broken = 0;
-  bool deaf = false;  // the test plays its part
-  int heard = 0;      // notes, then
-  bool late = false;  // what peers ask for is not looked up at once
+  bool deaf = false;                  // the test plays its part
+  int heard = 0;                      // notes, then
+  bool late = false;                  // what peers ask for is not looked up at once
+  uint32_t late_tenant = UINT32_MAX;  // nor what they ask for on behalf of this one
   std::vector<std::function<void()>> waiting;
   std::vector<FlowId> asked;
   std::vector<absl::Status> ends;  // of what others have asked for
@@ -564,6 +565,31 @@ TEMPLATE_LIST_TEST_CASE("more transfers than may run at a time wait, the urgent 
   for (const auto& result : results) CHECK(result.status.ok());
   CHECK(before < 200);
   REQUIRE(bed.Empty());
+}
+
+TEMPLATE_LIST_TEST_CASE("who asks for much holds up no other user, and no urgent transfer", "",
+                        TwoWorlds) {
+  Bed<TestType> bed(2, 512);
+  bed.nodes[1]->late_tenant = 7;
+  constexpr uint32_t kMany = 200;
+  std::vector<typename Bed<TestType>::Result> results(kMany + 2);
+  for (uint32_t i = 0; i < kMany + 2; ++i) {
+    Ask ask;
+    ask.tenant = i >= kMany ? 8 : 7;
+    ask.service_class = i == kMany + 1 ? Class::kLatency : Class::kBulk;
+    bed.Begin(0, 1, ask, {256 + i}, {i}, &results[i]);
+  }
+  REQUIRE(bed.Until([&] { return results[kMany].ended == 1 && results[kMany + 1].ended == 1; }));
+  CHECK(results[kMany].status.ok());
+  CHECK(results[kMany + 1].status.ok());
+  CHECK(std::none_of(results.begin(), results.begin() + kMany,
+                     [](const auto& r) { return r.ended != 0; }));
+  auto& waiting = bed.nodes[1]->waiting;
+  REQUIRE(bed.Until([&] { return waiting.size() == 32; }));
+  bed.nodes[1]->late_tenant = UINT32_MAX;
+  for (const auto& f : std::exchange(waiting, {})) f();
+  REQUIRE(bed.Empty());
+  for (const auto& result : results) CHECK(result.status.ok());
 }
 
 TEST_CASE("an ask comes out as it went in, and no other bytes are one") {
