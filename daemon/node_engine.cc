@@ -115,9 +115,9 @@ bool NodeEngine::Drive() {
   drive_began_ns_ = NowNs();
   bool any = false;
   for (int round = 0; round < kRoundsMax; ++round) {
+    pulls_->Tick(NowNs());
     const bool mail = RunMail();
     RunOverdue();
-    pulls_->Tick(NowNs());
     const size_t count = transport_->Poll(absl::MakeSpan(completions_));
     if (count == 0 && !mail) {
       busy_ns_ += NowNs() - drive_began_ns_;

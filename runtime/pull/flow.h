@@ -66,6 +66,8 @@ struct Flow {
   uint64_t BytesOf(uint32_t slice) const {
     return std::min<uint64_t>(ask.slice_bytes, ask.bytes - Begin(slice));
   }
+  // Its place among the classes, the most urgent first.
+  size_t rank() const { return static_cast<size_t>(ask.service_class); }
   bool stopping() const { return !status.ok(); }
   // So many slices are to be posted, as far as it is known.
   uint32_t Limit() const {

@@ -16,16 +16,19 @@ using transport::PeerId;
 
 // Asks that a peer may send before the first of them has been looked at.
 constexpr uint64_t kAsksAhead = 16;
-// Transfers that a node has asked one peer for at a time, of one class and of all; more wait.
-constexpr int kActiveMax = 64;
-constexpr int kActiveOfAll = 3 * kActiveMax;
-// Of their arrays.
-constexpr uint64_t kArraysMax = 64 << 20;
+// Transfers of one class that a node has asked one peer for at a time; more wait, in turn among
+// users.
+constexpr FairLimits kLimits = {.running = 64, .running_at_most = 96, .cost = 64 << 20};
+constexpr int kActiveMax = 3 * kLimits.running_at_most;
+// Of the arrays of all that a peer has asked for; more asks wait at the peer.
+constexpr uint64_t kArraysMax = 256 << 20;
 // What a peer has asked for and is not over here: its view of what is over may be ahead.
-constexpr size_t kAskedMax = 2 * kActiveOfAll;
+constexpr size_t kAskedMax = 2 * kActiveMax;
 constexpr size_t kNotesUnsentMax = 4096;
 // How often peers are looked at for silence.
 constexpr int64_t kLookNs = 200'000'000;
+// If this node has not looked for so long, it was not the peers who were silent.
+constexpr int64_t kStalledNs = 1'000'000'000;
 // Of a token: which place, and which of its operations.
 constexpr int kIndexBits = 20;
 constexpr uint32_t kIndexMask = (1 << kIndexBits) - 1;
@@ -35,6 +38,10 @@ constexpr char kFrontierWords[] = "it has posted slices that it cannot have";
 constexpr transport::Signature kSignature = 0x7368756e7470756c;
 
 }  // namespace
+
+PullEngine::Peer::Peer()
+    : waiting{FairQueue<Waiting>(kLimits), FairQueue<Waiting>(kLimits),
+              FairQueue<Waiting>(kLimits)} {}
 
 PullEngine::PullEngine(Options options) : options_(std::move(options)) {}
 
@@ -55,7 +62,6 @@ void PullEngine::PeerUp(PeerId id, uint64_t communicator, bool low) {
   peer->channel_out = low ? 1 : 2;
   peer->channel_in = low ? 2 : 1;
   by_communicator_[communicator] = id;
-  peer->moved_ns = now_ns_;
   PostAskReceives(id, *peer);
 }
 
@@ -103,7 +109,7 @@ void PullEngine::Drop(PeerId id, const absl::Status& why) {
 void PullEngine::PostAskReceives(PeerId id, Peer& peer) {
   // No more than this node can hold: the next ones wait at the peer.
   while (peer.asks_waited.size() < kAsksAhead &&
-         peer.in.size() + peer.asks_waited.size() < kAskedMax && peer.arrays_in <= 4 * kArraysMax) {
+         peer.in.size() + peer.asks_waited.size() < kAskedMax && peer.arrays_in <= kArraysMax) {
     const uint64_t number = ++peer.asks_posted;
     peer.asks_waited.insert(number);
     Op op;
@@ -125,7 +131,7 @@ uint64_t PullEngine::Keep(Op op) {
   uint32_t index;
   if (free_ops_.empty()) {
     index = static_cast<uint32_t>(ops_.size());
-    SHUNT_CHECK(index <= kIndexMask);  // kAskedMax and kActiveMax bound them for each peer
+    SHUNT_CHECK(index <= kIndexMask);  // kAskedMax and kActiveMax bound them, a peer
     ops_.emplace_back();
   } else {
     index = free_ops_.back();
@@ -155,58 +161,52 @@ void PullEngine::Start(FlowId id, Outgoing outgoing) {
   }
   const auto rank = static_cast<size_t>(outgoing.ask.service_class);
   const uint32_t tenant = outgoing.ask.tenant;
-  found->second->waiting[rank].Push(tenant, {id, std::move(outgoing)});
+  const uint64_t cost = outgoing.ask.array_bytes();
+  found->second->waiting[rank].Push(tenant, cost, {id, std::move(outgoing)});
   StartWaiting(found->first, *found->second);
 }
 
 void PullEngine::StartWaiting(PeerId id, Peer& peer) {
-  for (size_t rank = 0; rank < peer.waiting.size();) {
-    const Waiting* const next =
-        peer.active[rank] < kActiveMax ? peer.waiting[rank].Next() : nullptr;
-    if (next == nullptr) {
-      ++rank;
-      continue;
-    }
-    const uint64_t array_bytes = next->outgoing.array.size();
-    if (peer.arrays_out != 0 && peer.arrays_out + array_bytes > kArraysMax) return;
-    Waiting waiting = peer.waiting[rank].Begin();
-    auto flow = std::make_shared<Flow>();
-    flow->id = waiting.id;
-    flow->peer = id;
-    flow->number = peer.next_number++;
-    flow->initiator = true;
-    flow->source = waiting.outgoing.ask.push;
-    flow->ask = std::move(waiting.outgoing.ask);
-    flow->slices = static_cast<uint32_t>(flow->ask.slices());
-    flow->side = std::move(waiting.outgoing.side);
-    flow->ended = std::move(waiting.outgoing.ended);
-    peer.out[flow->number] = flow->id;
-    ++peer.active[rank];
-    peer.arrays_out += array_bytes;
-    Op ask;
-    ask.kind = OpKind::kAskSend;
-    ask.peer = id;
-    ask.flow = flow->id;
-    ask.bytes.resize(kAskBytes);
-    Encode(flow->ask, absl::MakeSpan(ask.bytes));
-    absl::Span<const std::byte> bytes = ask.bytes;
-    flow->outstanding = 1;
-    transport::Message message = MessageOf(*flow, kAskStep, 0);
-    message.service_class = Class::kLatency;
-    options_.transport->PostSend(message, bytes, Keep(std::move(ask)));
-    if (!waiting.outgoing.array.empty()) {
-      Op array;
-      array.kind = OpKind::kArraySend;
-      array.peer = id;
-      array.flow = flow->id;
-      array.bytes = std::move(waiting.outgoing.array);
-      bytes = array.bytes;
-      ++flow->outstanding;
-      options_.transport->PostSend(MessageOf(*flow, kArrayStep, 0), bytes, Keep(std::move(array)));
-    }
-    turns_[static_cast<size_t>(flow->ask.service_class)].push_back(flow->id);
-    flows_[flow->id] = std::move(flow);
+  for (auto& queue : peer.waiting) {
+    while (std::optional<Waiting> waiting = queue.Begin()) SendAsk(id, peer, *std::move(waiting));
   }
+}
+
+void PullEngine::SendAsk(PeerId id, Peer& peer, Waiting waiting) {
+  auto flow = std::make_shared<Flow>();
+  flow->id = waiting.id;
+  flow->peer = id;
+  flow->number = peer.next_number++;
+  flow->initiator = true;
+  flow->source = waiting.outgoing.ask.push;
+  flow->ask = std::move(waiting.outgoing.ask);
+  flow->slices = static_cast<uint32_t>(flow->ask.slices());
+  flow->side = std::move(waiting.outgoing.side);
+  flow->ended = std::move(waiting.outgoing.ended);
+  peer.out[flow->number] = flow->id;
+  Op ask;
+  ask.kind = OpKind::kAskSend;
+  ask.peer = id;
+  ask.flow = flow->id;
+  ask.bytes.resize(kAskBytes);
+  Encode(flow->ask, absl::MakeSpan(ask.bytes));
+  absl::Span<const std::byte> bytes = ask.bytes;
+  flow->outstanding = 1;
+  transport::Message message = MessageOf(*flow, kAskStep, 0);
+  message.service_class = Class::kLatency;
+  options_.transport->PostSend(message, bytes, Keep(std::move(ask)));
+  if (!waiting.outgoing.array.empty()) {
+    Op array;
+    array.kind = OpKind::kArraySend;
+    array.peer = id;
+    array.flow = flow->id;
+    array.bytes = std::move(waiting.outgoing.array);
+    bytes = array.bytes;
+    ++flow->outstanding;
+    options_.transport->PostSend(MessageOf(*flow, kArrayStep, 0), bytes, Keep(std::move(array)));
+  }
+  turns_[flow->rank()].push_back(flow->id);
+  flows_[flow->id] = std::move(flow);
 }
 
 transport::Message PullEngine::MessageOf(const Flow& flow, uint32_t step, uint32_t slice) const {
@@ -342,15 +342,20 @@ void PullEngine::End(FlowId id, const absl::Status& status) {
   flows_.erase(found);
   const auto peer = peers_.find(flow->peer);
   if (peer != peers_.end()) {
-    (flow->initiator ? peer->second->out : peer->second->in).erase(flow->number);
-    (flow->initiator ? peer->second->arrays_out : peer->second->arrays_in) -=
-        flow->ask.array_bytes();
-    if (flow->initiator) {
-      const auto rank = static_cast<size_t>(flow->ask.service_class);
-      --peer->second->active[rank];
-      peer->second->waiting[rank].Done(flow->ask.tenant);
+    Peer& of = *peer->second;
+    auto& numbers = flow->initiator ? of.out : of.in;
+    const auto number = numbers.find(flow->number);
+    // Not of a connection before this one.
+    if (number != numbers.end() && number->second == id) {
+      numbers.erase(number);
+      const uint64_t array_bytes = flow->ask.array_bytes();
+      if (flow->initiator) {
+        of.waiting[flow->rank()].Done(flow->ask.tenant, array_bytes);
+      } else {
+        of.arrays_in -= array_bytes;
+        PostAskReceives(peer->first, of);
+      }
     }
-    if (!flow->initiator) PostAskReceives(peer->first, *peer->second);
   }
   flow->side.reset();  // its owner may free the memory as soon as it knows
   if (flow->ended) flow->ended(status);
@@ -380,16 +385,26 @@ void PullEngine::Stop(Flow& flow, const absl::Status& why) {
 
 bool PullEngine::Silent(const Flow& flow) const {
   if (!flow.stop_told || flow.severed) return false;
-  // Its word overtakes all slices, but what is under way takes its time.
-  if (!flow.other_frontier.has_value()) return now_ns_ - flow.stopped_ns > options_.silence_ns;
+  // Its word overtakes all slices; what is under way takes its time, but not for ever.
+  const int64_t stopped_for_ns = now_ns_ - flow.stopped_ns;
+  if (!flow.other_frontier.has_value()) return stopped_for_ns > options_.silence_ns;
   if (flow.outstanding == 0) return false;  // this node's own doing
-  return now_ns_ - std::max(flow.stopped_ns, peers_.at(flow.peer)->moved_ns) > options_.silence_ns;
+  if (stopped_for_ns > options_.drain_ns) return true;
+  return stopped_for_ns > options_.silence_ns &&
+         now_ns_ - peers_.at(flow.peer)->moved_ns > options_.silence_ns;
 }
 
 void PullEngine::Tick(int64_t now_ns) {
   now_ns_ = now_ns;
   if (now_ns - looked_ns_ < kLookNs) return;
+  const bool stalled = now_ns - looked_ns_ > kStalledNs;
   looked_ns_ = now_ns;
+  for (const auto& [id, peer] : peers_) {
+    const transport::PeerCounters counters = options_.transport->counters(id);
+    const uint64_t moved = counters.payload_bytes_sent + counters.payload_bytes_received;
+    if (std::exchange(peer->moved, moved) != moved || stalled) peer->moved_ns = now_ns;
+  }
+  if (stalled) return;
   std::vector<std::shared_ptr<Flow>> silent;
   for (const auto& [id, flow] : flows_) {
     if (Silent(*flow)) silent.push_back(flow);
@@ -451,9 +466,6 @@ void PullEngine::OnCompletion(const Completion& completion) {
     Sever(flow, absl::InternalError("the other node gave up its transfers with this one"));
     return Check(op.flow);
   }
-  if (const auto peer = peers_.find(op.peer); peer != peers_.end()) {
-    peer->second->moved_ns = now_ns_;
-  }
   switch (op.kind) {
     case OpKind::kArrayReceive:
       return LookUp(flow, std::move(op.bytes));
@@ -498,7 +510,7 @@ void PullEngine::OnNote(const Completion& completion) {
       answer.frontier = UINT32_MAX;
       return Tell(id, peer, answer);
     }
-    if (note->number > peer.asks_posted + kActiveOfAll) {
+    if (note->number > peer.asks_posted + kActiveMax) {
       return Break(id, absl::StrCat("it stops transfer ", note->number, ", which it never began"));
     }
     peer.early_stops[note->number] = *note;

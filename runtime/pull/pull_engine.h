@@ -54,9 +54,10 @@ class PullEngine {
     // The connection to a peer is of no use for transfers any more; another one may be.
     std::function<void(transport::PeerId peer, const std::string& why)> broken;
     uint64_t token_base = 0;  // tokens have this upper half
-    // Bytes that are granted to others and have not come.
+    // Bytes that are granted to others and have not come: what a class may have under way with
+    // those before it. Each transfer may have one slice in any case.
     uint64_t grant_bytes = 8 << 20;
-    // Gathered and not sent; each transfer may have one slice in any case.
+    // The same of what is gathered and not sent.
     uint64_t gathered_bytes = 16 << 20;
     // Pieces that are shorter on the average are copied together: naming each to the transport
     // would cost more.
@@ -64,6 +65,7 @@ class PullEngine {
     // A peer that says nothing to a stop for so long, or moves nothing on while one is drained, is
     // dropped: memory would be held for ever.
     int64_t silence_ns = 10'000'000'000;
+    int64_t drain_ns = 120'000'000'000;  // and one that drains for so long
   };
   explicit PullEngine(Options options);
   // What is not over is forgotten. Stop comes first, or the transport is gone already.
@@ -120,25 +122,21 @@ class PullEngine {
     std::vector<std::byte> bytes;
     std::unique_ptr<std::byte[]> staging;
   };
-  // Of one user and class, with one peer.
-  static constexpr int kTenantActiveMax = 32;
   struct Waiting {
     FlowId id;
     Outgoing outgoing;
   };
   struct Peer {
+    Peer();
     uint64_t communicator = 0;
     uint32_t channel_out = 1, channel_in = 2;
     uint64_t next_number = 1;
-    uint64_t asks_posted = 0;        // receives for asks 1 to this
-    std::set<uint64_t> asks_waited;  // of those, what has not come
-    // That this node asks for, by class, the most urgent first.
-    std::array<FairQueue<Waiting>, 3> waiting = {FairQueue<Waiting>(kTenantActiveMax),
-                                                 FairQueue<Waiting>(kTenantActiveMax),
-                                                 FairQueue<Waiting>(kTenantActiveMax)};
-    std::array<int, 3> active{};
-    int64_t moved_ns = 0;                           // when something ended well last
-    uint64_t arrays_out = 0, arrays_in = 0;         // bytes, of those that are not over
+    uint64_t asks_posted = 0;                       // receives for asks 1 to this
+    std::set<uint64_t> asks_waited;                 // of those, what has not come
+    std::array<FairQueue<Waiting>, 3> waiting;      // by class, the most urgent first
+    uint64_t moved = 0;                             // payload to it and from it, when last looked
+    int64_t moved_ns = 0;                           // and when that has changed
+    uint64_t arrays_in = 0;                         // bytes, of those that are not over
     absl::flat_hash_map<uint64_t, FlowId> out, in;  // by number
     absl::flat_hash_map<uint64_t, Note> early_stops;
     std::deque<Note> unsent;
@@ -146,12 +144,14 @@ class PullEngine {
 
   void PostAskReceives(transport::PeerId id, Peer& peer);
   void StartWaiting(transport::PeerId id, Peer& peer);
+  void SendAsk(transport::PeerId id, Peer& peer, Waiting waiting);
   void OnAsk(Peer& peer, Op op);
   void LookUp(Flow& flow, std::vector<std::byte> array);
   void OnResolved(FlowId id, absl::StatusOr<Incoming> incoming);
   void OnSlice(Flow& flow, Op op);
   void PostSlice(Flow& flow);
-  void SendSlice(FlowId id, Op op, const std::vector<iovec>& memory);
+  // `places`: none if it is in staging memory, or empty.
+  void SendSlice(FlowId id, Op op, const std::vector<iovec>& places);
   void SliceDone(Flow& flow, Op op);
   bool MayPost(const Flow& flow) const;
   // Ends the flow if it is over.
@@ -188,7 +188,8 @@ class PullEngine {
   std::vector<Op> ops_;
   std::vector<uint32_t> free_ops_;
   std::vector<std::unique_ptr<std::byte[]>> staging_;
-  uint64_t granted_ = 0, gathered_ = 0;
+  std::array<uint64_t, 3> granted_{};   // bytes, by class
+  std::array<uint64_t, 3> gathered_{};  // of these, what lies in staging memory
   int64_t now_ns_ = 0, looked_ns_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // of the driving thread
 };

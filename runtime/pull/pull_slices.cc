@@ -1,5 +1,6 @@
 // Slices: who may post the next one, and how it gets between a message and its pieces.
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -16,20 +17,24 @@ using transport::Class;
 constexpr uint64_t kInlineBytes = 32 << 10;
 // Staging memory that is kept for the next slice.
 constexpr size_t kStagingKept = 64;
-// What an urgent transfer may be granted beyond the others' bytes.
-constexpr uint64_t kUrgentBytes = 2 << 20;
+// Pieces that are looked at before it is clear that they are too short to be named.
+constexpr size_t kPlacesLooked = 8;
 
-// Where the bytes lie; none if in more places than `most`.
-std::vector<iovec> PlacesOf(const Side& side, uint64_t begin, uint64_t bytes, size_t most) {
+// Where the bytes lie; none if in more places than `most`, or in short ones.
+std::vector<iovec> PlacesOf(const Side& side, uint64_t begin, uint64_t bytes, size_t most,
+                            uint64_t place_bytes) {
+  uint64_t found = 0;
   std::vector<iovec> places;
-  places.reserve(most);
   for (p2p::Cursor cursor(side.selection, begin, bytes); cursor.extent().bytes != 0;) {
-    if (places.size() == most) return {};
+    const bool some = places.size() % kPlacesLooked == 0 && !places.empty();
+    if (places.size() == most || (some && found < places.size() * place_bytes)) return {};
     const uint64_t length = cursor.extent().bytes;
     places.push_back({side.bases[cursor.extent().region] + cursor.extent().offset, length});
+    found += length;
     cursor.Advance(length);
   }
-  return places;
+  const bool worth = places.size() == 1 || found >= places.size() * place_bytes;
+  return worth ? places : std::vector<iovec>{};
 }
 
 }  // namespace
@@ -47,7 +52,8 @@ p2p::Priority PriorityOf(Class service_class) {
 }
 
 void PullEngine::ForgetSlice(const Flow& flow, Op& op) {
-  (flow.source ? gathered_ : granted_) -= flow.BytesOf(op.slice);
+  if (!flow.source) granted_[flow.rank()] -= flow.BytesOf(op.slice);
+  if (flow.source && op.staging != nullptr) gathered_[flow.rank()] -= flow.BytesOf(op.slice);
   GiveStaging(std::move(op.staging));
 }
 
@@ -85,10 +91,11 @@ bool PullEngine::MayPost(const Flow& flow) const {
   // Each has one slice in any case, or ends of several nodes could wait for one another; and a
   // silent peer would hold up all others.
   if (flow.posted == flow.done) return true;
-  const uint64_t bytes = flow.BytesOf(flow.posted);
-  if (flow.source) return gathered_ + bytes <= options_.gathered_bytes;
-  const uint64_t more = flow.ask.service_class == Class::kLatency ? kUrgentBytes : 0;
-  return granted_ + bytes <= options_.grant_bytes + more;
+  const std::array<uint64_t, 3>& used = flow.source ? gathered_ : granted_;
+  const uint64_t before =
+      std::accumulate(used.begin(), used.begin() + flow.rank() + 1, uint64_t{0});
+  return before + flow.BytesOf(flow.posted) <=
+         (flow.source ? options_.gathered_bytes : options_.grant_bytes);
 }
 
 void PullEngine::Pump() {
@@ -123,31 +130,25 @@ void PullEngine::PostSlice(Flow& flow) {
   const bool content = !flow.stopping();
   const bool accepted = flow.source || !flow.initiator || flow.done > 0;
   const transport::Limits& limits = options_.transport->limits();
-  std::vector<iovec> memory;
+  std::vector<iovec> places;
   if (content && accepted) {
-    const size_t most = flow.source ? limits.send_places_max : limits.recv_places_max;
-    const size_t worth = std::max<uint64_t>(1, bytes / options_.place_bytes);
-    memory = PlacesOf(*flow.side, begin, bytes, std::min(most, worth));
+    places = PlacesOf(*flow.side, begin, bytes,
+                      flow.source ? limits.send_places_max : limits.recv_places_max,
+                      options_.place_bytes);
   }
-  op.direct = !memory.empty();
+  op.direct = !places.empty();
   op.empty = flow.source && !content;
-  if (op.empty) {
-    // Not what earlier slices have left in staging memory.
-    static std::vector<std::byte> zeros(kSliceBytesMax);
-    memory = {{zeros.data(), bytes}};
-  } else if (!op.direct) {
-    op.staging = TakeStaging();
-    memory = {{op.staging.get(), bytes}};
-  }
+  if (!op.direct && !op.empty) op.staging = TakeStaging();
   if (!flow.source) {
-    granted_ += bytes;
+    granted_[flow.rank()] += bytes;
     ++flow.outstanding;
     const transport::Message message = MessageOf(flow, kSliceStep, op.slice);
-    options_.transport->PostRecv(message, memory, Keep(std::move(op)));
+    if (!op.direct) places = {{op.staging.get(), bytes}};
+    options_.transport->PostRecv(message, places, Keep(std::move(op)));
     return;
   }
-  gathered_ += bytes;
-  if (op.staging == nullptr) return SendSlice(flow.id, std::move(op), memory);
+  if (op.staging == nullptr) return SendSlice(flow.id, std::move(op), places);
+  gathered_[flow.rank()] += bytes;
   ++flow.working;
   auto shared = std::make_shared<Op>(std::move(op));
   Work(
@@ -157,31 +158,35 @@ void PullEngine::PostSlice(Flow& flow) {
         p2p::Gather(side.selection, side.bases, begin,
                     absl::MakeSpan(shared->staging.get(), bytes));
       },
-      [this, id = flow.id, shared, memory] {
+      [this, id = flow.id, shared] {
         --flows_.at(id)->working;
-        SendSlice(id, std::move(*shared), memory);
+        SendSlice(id, std::move(*shared), {});
       });
 }
 
-void PullEngine::SendSlice(FlowId id, Op op, const std::vector<iovec>& memory) {
+void PullEngine::SendSlice(FlowId id, Op op, const std::vector<iovec>& places) {
   Flow& flow = *flows_.at(id);
   if (flow.severed) {
-    gathered_ -= flow.BytesOf(op.slice);
-    GiveStaging(std::move(op.staging));
+    ForgetSlice(flow, op);
     return Check(id);
   }
   ++flow.outstanding;
   const transport::Message message = MessageOf(flow, kSliceStep, op.slice);
-  options_.transport->PostSend(message, memory, Keep(std::move(op)));
+  if (op.direct) return options_.transport->PostSend(message, places, Keep(std::move(op)));
+  // Not what earlier slices have left in staging memory.
+  static const std::vector<std::byte> zeros(kSliceBytesMax);
+  const std::byte* const memory = op.empty ? zeros.data() : op.staging.get();
+  const auto bytes = static_cast<size_t>(flow.BytesOf(op.slice));
+  options_.transport->PostSend(message, absl::MakeConstSpan(memory, bytes), Keep(std::move(op)));
 }
 
 void PullEngine::OnSlice(Flow& flow, Op op) {
   const uint64_t begin = flow.Begin(op.slice), bytes = flow.BytesOf(op.slice);
   if (flow.source) {
-    gathered_ -= bytes;
+    if (op.staging != nullptr) gathered_[flow.rank()] -= bytes;
     return SliceDone(flow, std::move(op));
   }
-  granted_ -= bytes;
+  granted_[flow.rank()] -= bytes;
   if (op.direct || flow.stopping() || flow.severed) {
     return SliceDone(flow, std::move(op));
   }

@@ -186,7 +186,11 @@ void Run(const Setting& setting, const uint8_t* data, size_t size) {
           if (frame.header.type == wire::Type::kGrant) grants.push_back(frame.header.grant);
         }
         for (uint8_t i = input.Take<uint8_t>() % 8; i > 0; --i) {
-          if (!Engine::sending(peer, stream).empty()) engine.Sent(peer, stream);
+          if (Engine::sending(peer, stream).empty()) break;
+          const OutFrame& frame = Engine::sending(peer, stream).front();
+          std::vector<std::byte> payload(frame.header.payload_bytes);
+          frame.memory.CopyTo(frame.begin, payload.data(), payload.size());
+          engine.Sent(peer, stream);
         }
         Engine::Work work;
         while (engine.NextWork(&work)) {

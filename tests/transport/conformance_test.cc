@@ -1,6 +1,7 @@
 // What every carrier must do. Buffers stand before their world: what a test does not wait for may
 // be on its way until the world ends.
 #include <catch2/catch.hpp>
+#include <deque>
 #include <numeric>
 #include <random>
 #include <set>
@@ -45,22 +46,31 @@ TEMPLATE_LIST_TEST_CASE("messages of any size arrive, whichever side posts first
 }
 
 TEMPLATE_LIST_TEST_CASE("memory may lie in as many places as the carrier says", "", Worlds) {
+  struct Pair {
+    Buffer sent, got;
+    std::vector<iovec> from, to;
+  };
+  // Places of a few bytes, and of many; both sides cut differently.
+  constexpr size_t kBytes[] = {1000, 9000, 1000, 9000, 70'000, 70'000, 3'000'017};
+  std::deque<Pair> pairs;
   TestType world(2);
   world.OpenAll(1);
   const size_t sends = world.at(0).limits().send_places_max;
   const size_t recvs = world.at(1).limits().recv_places_max;
-  uint32_t slice = 0;
-  // Places of a few bytes, and of many; both sides cut differently.
-  for (size_t bytes : {size_t{1000}, size_t{9000}, size_t{70'000}, size_t{3'000'017}}) {
-    Buffer sent = Pattern(bytes, bytes), got(bytes);
-    const std::vector<iovec> from = Backwards(&sent, sends);
-    const std::vector<iovec> to = Backwards(&got, recvs - recvs / 7);
-    world.at(1).PostRecv(To(0, slice), to, slice);
-    world.at(0).PostSend(To(1, slice), from, slice);
+  for (size_t bytes : kBytes) {
+    Pair& pair = pairs.emplace_back();
+    pair.sent = Pattern(bytes, pairs.size());
+    pair.got.resize(bytes);
+    pair.from = Backwards(&pair.sent, sends);
+    pair.to = Backwards(&pair.got, recvs - recvs / 7);
+    const auto slice = static_cast<uint32_t>(pairs.size());
+    world.at(1).PostRecv(To(0, slice), pair.to, slice);
+    world.at(0).PostSend(To(1, slice), pair.from, slice);
+  }
+  for (uint32_t slice = 1; slice <= pairs.size(); ++slice) {
     REQUIRE(world.Code(1, Event::kReceived, slice) == kOk);
     REQUIRE(world.Code(0, Event::kSent, slice) == kOk);
-    REQUIRE(Same(Payload(to), Payload(from)));
-    ++slice;
+    REQUIRE(Same(Payload(pairs[slice - 1].to), Payload(pairs[slice - 1].from)));
   }
 }
 

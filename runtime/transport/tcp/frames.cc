@@ -156,17 +156,13 @@ absl::Status FrameWriter::Write(ByteStream* bytes, Engine* engine, PeerState* pe
       pending += sending.back().header.payload_bytes;
     }
     if (sending.empty()) return absl::OkStatus();
-    struct ToSum {
-      Memory memory;
-      uint64_t begin = 0, bytes = 0;
-    };
-    std::array<ToSum, kFramesMax> to_sum;  // for when the engine is others'
     const size_t known = headers_.size();
+    to_sum_.clear();
     while (headers_.size() < sending.size()) {
       OutFrame& frame = sending[headers_.size()];
       if (crc) {
         frame.header.flags |= wire::kFlagCrc;
-        to_sum[headers_.size()] = {frame.memory, frame.begin, frame.header.payload_bytes};
+        to_sum_.push_back({frame.memory, frame.begin, frame.header.payload_bytes});
       }
       headers_.emplace_back();
       wire::Encode(frame.header, version, headers_.back());
@@ -191,8 +187,8 @@ absl::Status FrameWriter::Write(ByteStream* bytes, Engine* engine, PeerState* pe
     {
       const Gate::Opened opened(gate);
       // Now, when it holds up nobody; what is named stays where it is as long as the gate is open.
-      for (size_t i = known; crc && i < headers_.size(); ++i) {
-        PutSum(&headers_[i], to_sum[i].memory, to_sum[i].begin, to_sum[i].bytes);
+      for (size_t i = 0; i < to_sum_.size(); ++i) {
+        PutSum(&headers_[known + i], to_sum_[i].memory, to_sum_[i].begin, to_sum_[i].bytes);
       }
       wrote = bytes->Write(parts_.data(), static_cast<int>(parts_.size()));
     }

@@ -53,6 +53,11 @@ class FrameWriter {
  private:
   std::deque<std::array<std::byte, wire::kHeaderBytes>> headers_;  // of engine's `sending`
   size_t written_ = 0;                                             // bytes of the first frame
+  struct ToSum {
+    Memory memory;
+    uint64_t begin, bytes;
+  };
+  std::vector<ToSum> to_sum_;  // for when the engine is others'
   std::vector<iovec> parts_;
 };
 

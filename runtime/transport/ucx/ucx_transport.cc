@@ -66,8 +66,7 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const UcxOpti
 }
 
 UcxTransport::UcxTransport(const UcxOptions& options)
-    // What is sent is copied to where the peer reads it; one read fills one place.
-    : options_(options), engine_(options.engine, kPlacesMax, 1) {}
+    : options_(options), engine_(options.engine) {}
 
 absl::Status UcxTransport::Start() {
   TcpOptions bootstrap = options_.bootstrap;
