@@ -253,4 +253,4 @@ class Objects(FilesTest):
             with self.assertRaises(kind) as caught:
                 self.session.open_object(*place, keys)
             self.assertNotIn("wrong-secret", str(caught.exception))
-        self.refused(shunt.Unavailable, "connect", self.session.open_object, "dead", "b", "k", self.KEYS, timeout=0.3)
+        self.refused(shunt.Unavailable, "connect", self.session.open_object, "dead", "bucket", "key", self.KEYS, timeout=0.3)
