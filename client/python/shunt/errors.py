@@ -86,7 +86,7 @@ class Unavailable(Error, ConnectionError):
 
 
 class DataLoss(Error):
-    """A store gave other bytes than it said it would."""
+    """A disk that cannot read or write, an object's server whose answers make no sense."""
 
     code = 15
 
