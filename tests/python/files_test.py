@@ -214,6 +214,24 @@ class Files(FilesTest):
         self.assertTrue(os.path.exists(self.path("forked-draft")))
 
 
+class FewFiles(FilesTest):
+    FLAGS = ("--max-regions-per-session", "2")
+
+    def test_what_is_dropped_is_closed(self):
+        self.file("few")
+        for _ in range(5):
+            file = self.session.open_file(self.path("few"))
+            kept = self.session.prepare([file, file.piece(1, 2)])
+            draft = self.session.create_file("data", "draft", 10)
+            del file, kept, draft
+            gc.collect()
+        one, two = (self.session.open_file(self.path("few")) for _ in range(2))
+        self.refused(shunt.ResourceExhausted, "max_regions_per_session", self.session.open_file, self.path("few"))
+        one.close()
+        self.session.open_file(self.path("few"))
+        two.close()
+
+
 @unittest.skipUnless(SERVER, "SHUNT_TEST_S3: no server")
 class Objects(FilesTest):
     FLAGS = ("--storage-s3", f"rgw={SERVER} path-style,dead=http://127.0.0.1:1 path-style")
