@@ -547,7 +547,8 @@ SHUNT_API int shunt_file_commit(shunt_file* file, int64_t timeout_ns);
  * nothing to one that is closed or committed. The handle is still the caller's to release. */
 SHUNT_API int shunt_file_close(shunt_file* file);
 /* Frees the handle. A file that is not closed is closed, and a draft aborted, once no list names it
- * any more. NULL is allowed. */
+ * any more. A section alone keeps nothing open: the list that its publication gave does. NULL is
+ * allowed. */
 SHUNT_API void shunt_file_release(shunt_file* file);
 
 /* ---- Notifications ----------------------------------------------------------------------------

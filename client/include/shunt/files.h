@@ -43,8 +43,8 @@ struct CreateOptions {
   std::chrono::nanoseconds timeout{0};  // 0: 60 s
 };
 
-// A file or an object that is open, or a draft of one. Lists that were prepared from it keep it
-// open. Dropping a draft, with its lists, aborts it.
+// A file or an object that is open, or a draft of one. Lists that were prepared or published from
+// it keep it open. Dropping a draft, with its lists, aborts it.
 class File {
  public:
   File() = default;
