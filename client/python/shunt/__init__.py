@@ -20,6 +20,7 @@ from .errors import (
     Aborted,
     AlreadyExists,
     Cancelled,
+    DataLoss,
     DeadlineExceeded,
     Error,
     FailedPrecondition,
@@ -30,10 +31,12 @@ from .errors import (
     OutOfRange,
     PermissionDenied,
     ResourceExhausted,
+    Unauthenticated,
     Unavailable,
     Unimplemented,
     Unknown,
 )
+from .file import File, FileBlocks, ObjectCredentials
 from .group import Group
 from .operation import Operation
 from .session import Session, connect
@@ -56,10 +59,13 @@ __all__ = [
     "Cancelled",
     "Collectives",
     "Communicator",
+    "DataLoss",
     "DeadlineExceeded",
     "Error",
     "Explanation",
     "FailedPrecondition",
+    "File",
+    "FileBlocks",
     "Group",
     "Internal",
     "InvalidArgument",
@@ -67,6 +73,7 @@ __all__ = [
     "List",
     "NotFound",
     "Notification",
+    "ObjectCredentials",
     "Operation",
     "OutOfRange",
     "PermissionDenied",
@@ -75,6 +82,7 @@ __all__ = [
     "Selection",
     "Session",
     "Transfer",
+    "Unauthenticated",
     "Unavailable",
     "Unimplemented",
     "Unknown",
