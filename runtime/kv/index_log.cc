@@ -23,8 +23,9 @@ uint64_t Place(uint64_t number) { return kIndexHeaderBytes + number * kIndexReco
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<IndexLog>> IndexLog::Open(LogDirectory* directory,
-                                                         uint64_t slot_bytes, uint64_t slots) {
-  std::unique_ptr<IndexLog> log(new IndexLog(directory, slot_bytes));
+                                                         uint64_t slot_bytes, uint64_t slots,
+                                                         uint64_t slack_records) {
+  std::unique_ptr<IndexLog> log(new IndexLog(directory, slot_bytes, slack_records));
   const auto bytes = directory->Read(kName);
   if (absl::IsNotFound(bytes.status())) {
     SHUNT_RETURN_IF_ERROR(log->Rewrite());

@@ -20,9 +20,11 @@ class IndexLog {
 
   // Reads the directory's index, or makes an empty one. `slots` is how many slots the file tier
   // has: blocks that lie further on are forgotten. FAILED_PRECONDITION: the file is no index, of
-  // another version or of other slots; it is left as it is. `directory` outlives the log.
+  // another version or of other slots; it is left as it is. `directory` outlives the log. The file
+  // is written anew when it has more than twice the records that it needs, and `slack_records`.
   static absl::StatusOr<std::unique_ptr<IndexLog>> Open(LogDirectory* directory,
-                                                        uint64_t slot_bytes, uint64_t slots);
+                                                        uint64_t slot_bytes, uint64_t slots,
+                                                        uint64_t slack_records = 1024);
 
   // What was found to be wrong when it was opened, or "".
   const std::string& notes() const { return notes_; }
@@ -41,13 +43,14 @@ class IndexLog {
   absl::Status Rewrite();
 
  private:
-  IndexLog(LogDirectory* directory, uint64_t slot_bytes)
-      : directory_(directory), slot_bytes_(slot_bytes) {}
+  IndexLog(LogDirectory* directory, uint64_t slot_bytes, uint64_t slack_records)
+      : directory_(directory), slot_bytes_(slot_bytes), slack_records_(slack_records) {}
   absl::Status Load(std::span<const std::byte> bytes, uint64_t slots);
-  bool MostlyPast() const { return records_ > 2 * contents_.size() + 1024; }
+  bool MostlyPast() const { return records_ > 2 * contents_.size() + slack_records_; }
 
   LogDirectory* const directory_;
   const uint64_t slot_bytes_;
+  const uint64_t slack_records_;
   IndexHeader header_;
   IndexContents contents_;
   std::unique_ptr<LogFile> file_;

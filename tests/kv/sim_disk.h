@@ -126,8 +126,8 @@ class SimDisk {
       inode.pending.clear();
       return Full();
     }
+    for (const Change& change : inode.pending) Apply(change, change.bytes.size(), &inode.durable);
     inode.pending.clear();
-    inode.durable = inode.seen;
     return absl::OkStatus();
   }
 
