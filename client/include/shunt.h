@@ -55,7 +55,9 @@ typedef enum shunt_code {
   SHUNT_OUT_OF_RANGE = 11,
   SHUNT_UNIMPLEMENTED = 12,
   SHUNT_INTERNAL = 13,
-  SHUNT_UNAVAILABLE = 14 /* the daemon or a rank's process is gone */
+  SHUNT_UNAVAILABLE = 14,    /* the daemon or a rank's process is gone */
+  SHUNT_DATA_LOSS = 15,      /* a store gave other bytes than it said it would */
+  SHUNT_UNAUTHENTICATED = 16 /* an object's server does not know the keys */
 } shunt_code;
 
 /* Types and reductions travel as plain numbers: one that is none of these is answered with words,
@@ -265,6 +267,7 @@ SHUNT_API void shunt_op_release(shunt_op* op);
  * returns. The memory that a transfer reads or writes belongs to it until it has ended.
  */
 
+typedef struct shunt_file shunt_file;         /* a file or an object: see Files and objects */
 typedef struct shunt_list shunt_list;         /* pieces that transfers name: see below */
 typedef struct shunt_transfer shunt_transfer; /* one in flight */
 
@@ -281,13 +284,16 @@ typedef struct shunt_dimension {
 
 /* Pieces of `bytes` bytes each; the first lies at `pointer`. With d dimensions there are
  * dims[0].count * ... * dims[d - 1].count of them, the last dimension running fastest; without any,
- * it is one. Strides nest: each is at least as long as what the smaller ones span. */
+ * it is one. Strides nest: each is at least as long as what the smaller ones span. With a file
+ * the first lies at `offset` in it, and `pointer` is NULL. */
 typedef struct shunt_set {
   const void* pointer;
   uint64_t bytes;
   uint32_t dimensions; /* 0 to 3 */
   uint32_t reserved;   /* 0 */
   shunt_dimension dims[3];
+  shunt_file* file; /* NULL: memory */
+  uint64_t offset;  /* without a file 0 */
 } shunt_set;
 
 typedef int32_t shunt_access; /* shunt_access_value */
@@ -321,7 +327,7 @@ SHUNT_API int shunt_section_withdraw(shunt_session* session, const char* name);
  * UNAVAILABLE, DEADLINE_EXCEEDED: its node cannot be reached, or does not answer. */
 SHUNT_API int shunt_section_fetch(shunt_session* session, const char* agent, const char* section,
                                   shunt_access access, shunt_list** list);
-/* A list of one's own memory: checked once, for any number of transfers. */
+/* A list of one's own memory or files: checked once, for any number of transfers. */
 SHUNT_API int shunt_list_prepare(shunt_session* session, const shunt_set* sets, uint64_t count,
                                  shunt_list** list);
 
@@ -359,7 +365,7 @@ typedef struct shunt_run {
 } shunt_run;
 
 typedef struct shunt_piece {
-  uint64_t region_id; /* as shunt_region_id says where the region is one's own */
+  uint64_t region_id; /* as shunt_region_id or shunt_file_info say where it is one's own */
   uint64_t offset_bytes;
   uint64_t bytes;
 } shunt_piece;
@@ -438,7 +444,8 @@ typedef struct shunt_report {
   uint64_t bytes;
   uint64_t waited_ns; /* until the first byte was moved */
   uint64_t moved_ns;  /* from there to the end */
-  char route[16];     /* "copy": within this node; "pull", "push": between nodes */
+  char route[16];     /* "copy": within this node; "pull", "push": between nodes; "read", "write":
+                         of files and objects */
 } shunt_report;
 
 /* Of a transfer that has ended well; FAILED_PRECONDITION before its end, its outcome if that is a
@@ -462,6 +469,86 @@ SHUNT_API int shunt_transfer_explain(shunt_session* session, shunt_direction dir
                                      const shunt_selection* local, const shunt_selection* remote,
                                      const shunt_transfer_options* options,
                                      shunt_explanation* explanation);
+
+/* ---- Files and objects --------------------------------------------------------------------------
+ *
+ * What is opened or created here can be named in sets (shunt_set.file) as memory can: a list or a
+ * section is of memory alone, or of files and objects alone, and a transfer has memory on one side.
+ * Either may be the `local` side, and the other a list of one's own. The daemon reads and writes;
+ * others may fetch such a section on the same node. docs/transfers.md says what fails with which
+ * code.
+ *
+ * `timeout_ns` of 0 is 60 s: DEADLINE_EXCEEDED.
+ */
+
+/* A regular file that this process has opened: the daemon gets a descriptor of its own, and `fd`
+ * stays the caller's. `access`: SHUNT_ACCESS_READ (default) or SHUNT_ACCESS_READ_WRITE, for which
+ * `fd` must be open too. Writes are in place, never beyond the end that it has now. */
+SHUNT_API int shunt_file_open_fd(shunt_session* session, int fd, shunt_access access,
+                                 int64_t timeout_ns, shunt_file** file);
+/* By a path below a root of the daemon's configuration, without links on the way. */
+SHUNT_API int shunt_file_open(shunt_session* session, const char* root, const char* path,
+                              shunt_access access, int64_t timeout_ns, shunt_file** file);
+
+typedef enum shunt_create_flag {
+  /* ALREADY_EXISTS, at once or of the commit, if there is one by that name. Otherwise it is
+   * replaced. */
+  SHUNT_CREATE_IF_ABSENT = 1
+} shunt_create_flag;
+
+typedef struct shunt_create_options {
+  size_t struct_size;
+  int64_t timeout_ns; /* for the creation itself */
+  uint32_t flags;     /* shunt_create_flag, or 0 */
+  uint32_t reserved;  /* 0 */
+} shunt_create_options;
+
+/* A draft of a file of `bytes` bytes: transfers write each of them once, in any order, then
+ * shunt_file_commit makes it appear whole. Until then nothing is to be seen of it, and if it is
+ * closed, or its session ends, nothing ever is. `options` may be NULL. */
+SHUNT_API int shunt_file_create(shunt_session* session, const char* root, const char* path,
+                                uint64_t bytes, const shunt_create_options* options,
+                                shunt_file** file);
+
+typedef struct shunt_object {
+  size_t struct_size;
+  const char* endpoint; /* a name of the daemon's configuration */
+  const char* bucket;
+  const char* key;
+  const char* access_key_id; /* what signs requests, kept by the session alone; NULL: unsigned */
+  const char* secret_access_key;
+  const char* session_token; /* of keys that expire; else NULL */
+} shunt_object;
+
+/* An object, for reading. UNAVAILABLE: its endpoint does not answer. UNAUTHENTICATED: it does not
+ * know the keys. */
+SHUNT_API int shunt_object_open(shunt_session* session, const shunt_object* object,
+                                int64_t timeout_ns, shunt_file** file);
+/* A draft, as shunt_file_create. */
+SHUNT_API int shunt_object_create(shunt_session* session, const shunt_object* object,
+                                  uint64_t bytes, const shunt_create_options* options,
+                                  shunt_file** file);
+
+typedef struct shunt_file_facts {
+  size_t struct_size; /* set by the caller */
+  uint64_t bytes;     /* when it was opened; of a draft, what it will have */
+  uint64_t region_id; /* for shunt_piece */
+} shunt_file_facts;
+
+SHUNT_API int shunt_file_info(const shunt_file* file, shunt_file_facts* facts);
+/* Makes durable what transfers that have ended have written in place. */
+SHUNT_API int shunt_file_sync(shunt_file* file, int64_t timeout_ns);
+/* Makes a draft appear, durable. FAILED_PRECONDITION: a transfer uses it, and it stays a draft; or
+ * bytes are missing. But for the first, it is no draft any more after a failure, and what was there
+ * before is there (UNKNOWN and DEADLINE_EXCEEDED: or it is the new one). */
+SHUNT_API int shunt_file_commit(shunt_file* file, int64_t timeout_ns);
+/* Closes it now: lists name nothing any more. FAILED_PRECONDITION names a transfer in flight that
+ * uses it, and it stays open; but a draft is aborted, with the transfers that write into it. Does
+ * nothing to one that is closed or committed. The handle is still the caller's to release. */
+SHUNT_API int shunt_file_close(shunt_file* file);
+/* Frees the handle. A file that is not closed is closed, and a draft aborted, once no list names it
+ * any more. NULL is allowed. */
+SHUNT_API void shunt_file_release(shunt_file* file);
 
 /* ---- Notifications ----------------------------------------------------------------------------
  */

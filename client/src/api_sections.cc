@@ -14,6 +14,7 @@
 
 using shunt::client::CheckSession;
 using shunt::client::Fail;
+using shunt::client::File;
 using shunt::client::Guarded;
 using shunt::client::List;
 using shunt::client::ReadOptions;
@@ -25,38 +26,58 @@ namespace {
 // A section has no more; the rest would not fit into a request either.
 constexpr uint64_t kSetsMax = 1024;
 
-absl::StatusOr<shunt::client::StridedSet> ReadSet(const shunt_session& session,
-                                                  const shunt_set& given, uint64_t number) {
+struct Sets {
+  std::vector<shunt::client::StridedSet> sets;
+  List::Files files;
+};
+
+absl::Status ReadSet(const shunt_session& session, const shunt_set& given, uint64_t number,
+                     Sets* out) {
   const auto wrong = [number](const auto&... words) {
     return absl::InvalidArgumentError(absl::StrCat("sets[", number, "]", words...));
   };
   if (given.dimensions > 3) return wrong(".dimensions is ", given.dimensions, ", expected 0 to 3");
   if (given.reserved != 0) return wrong(".reserved is ", given.reserved, ", expected 0");
-  const auto place = session.impl->regions().Find(given.pointer, given.bytes);
-  if (place.region == 0) {
-    return wrong(": ", given.bytes, " bytes at 0x",
-                 absl::Hex(reinterpret_cast<uintptr_t>(given.pointer)),
-                 " lie in no region of this session, expected memory from shunt_alloc");
+  shunt::client::StridedSet set;
+  set.length_bytes = given.bytes;
+  if (given.file != nullptr) {
+    const std::shared_ptr<File>& file = given.file->impl;
+    if (given.pointer != nullptr) return wrong(": both a file and a pointer, expected one of them");
+    if (&file->session() != session.impl.get()) {
+      return wrong(".file is of session ", file->session().id(), ", expected one of session ",
+                   session.impl->id());
+    }
+    SHUNT_RETURN_IF_ERROR(file->CheckOpen());
+    set.region_id = file->region_id();
+    set.offset_bytes = given.offset;
+    if (out->files.empty() || out->files.back() != file) out->files.push_back(file);
+  } else {
+    if (given.offset != 0) return wrong(".offset is ", given.offset, ", expected 0 without a file");
+    const auto place = session.impl->regions().Find(given.pointer, given.bytes);
+    if (place.region == 0) {
+      return wrong(": ", given.bytes, " bytes at 0x",
+                   absl::Hex(reinterpret_cast<uintptr_t>(given.pointer)),
+                   " lie in no region of this session, expected memory from shunt_alloc");
+    }
+    set.region_id = place.region;
+    set.offset_bytes = place.offset;
   }
-  shunt::client::StridedSet set{place.region, place.offset, given.bytes, {}};
   for (uint32_t d = 0; d < given.dimensions; ++d) {
     set.dimensions.push_back({given.dims[d].count, given.dims[d].stride_bytes});
   }
-  return set;
+  out->sets.push_back(std::move(set));
+  return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<shunt::client::StridedSet>> ReadSets(const shunt_session& session,
-                                                                const shunt_set* sets,
-                                                                uint64_t count) {
+absl::StatusOr<Sets> ReadSets(const shunt_session& session, const shunt_set* sets, uint64_t count) {
   if (sets == nullptr) return absl::InvalidArgumentError("sets is null");
   if (count < 1 || count > kSetsMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("count is ", count, " sets, expected 1 to ", kSetsMax));
   }
-  std::vector<shunt::client::StridedSet> read;
+  Sets read;
   for (uint64_t i = 0; i < count; ++i) {
-    SHUNT_ASSIGN_OR_RETURN(auto set, ReadSet(session, sets[i], i));
-    read.push_back(std::move(set));
+    SHUNT_RETURN_IF_ERROR(ReadSet(session, sets[i], i, &read));
   }
   return read;
 }
@@ -64,7 +85,8 @@ absl::StatusOr<std::vector<shunt::client::StridedSet>> ReadSets(const shunt_sess
 absl::StatusOr<shunt::client::PublishSection> ReadPublish(const shunt_session& session,
                                                           const char* name, const shunt_set* sets,
                                                           uint64_t count,
-                                                          const shunt_publish_options* given) {
+                                                          const shunt_publish_options* given,
+                                                          List::Files* files) {
   shunt_publish_options o;
   SHUNT_RETURN_IF_ERROR(ReadOptions("shunt_publish_options", sizeof(o), given, &o));
   if (o.tenant_count > 0 && o.tenants == nullptr) {
@@ -73,7 +95,9 @@ absl::StatusOr<shunt::client::PublishSection> ReadPublish(const shunt_session& s
   }
   shunt::client::PublishSection request;
   SHUNT_ASSIGN_OR_RETURN(request.name, TextArgument("name", name));
-  SHUNT_ASSIGN_OR_RETURN(request.sets, ReadSets(session, sets, count));
+  SHUNT_ASSIGN_OR_RETURN(Sets read, ReadSets(session, sets, count));
+  request.sets = std::move(read.sets);
+  *files = std::move(read.files);
   request.access = o.access;
   if (o.tenant_count > 0) request.tenants.assign(o.tenants, o.tenants + o.tenant_count);
   return request;
@@ -89,12 +113,11 @@ int GiveList(absl::StatusOr<std::shared_ptr<const List>> made, shunt_list** list
 
 namespace shunt::client {
 
-absl::StatusOr<std::string> TextArgument(const char* name, const char* text) {
-  constexpr size_t kTextBytesMax = 1024;
+absl::StatusOr<std::string> TextArgument(const char* name, const char* text, size_t bytes_max) {
   if (text == nullptr) return absl::InvalidArgumentError(absl::StrCat(name, " is null"));
-  if (const size_t bytes = ::strnlen(text, kTextBytesMax + 1); bytes > kTextBytesMax) {
+  if (const size_t bytes = ::strnlen(text, bytes_max + 1); bytes > bytes_max) {
     return absl::InvalidArgumentError(
-        absl::StrCat(name, " is longer than ", kTextBytesMax, " bytes, which no name is"));
+        absl::StrCat(name, " is longer than ", bytes_max, " bytes, which no name is"));
   }
   if (!IsUtf8(text)) {
     return absl::InvalidArgumentError(
@@ -127,9 +150,10 @@ int shunt_section_publish(shunt_session* session, const char* name, const shunt_
   return Guarded([&]() -> int {
     if (list != nullptr) *list = nullptr;
     if (absl::Status s = CheckSession(session); !s.ok()) return Fail(s);
-    const auto request = ReadPublish(*session, name, sets, count, options);
+    List::Files files;
+    const auto request = ReadPublish(*session, name, sets, count, options, &files);
     if (!request.ok()) return Fail(request.status());
-    return GiveList(List::Publish(session->impl, *request), list);
+    return GiveList(List::Publish(session->impl, *request, std::move(files)), list);
   });
 }
 
@@ -169,7 +193,8 @@ int shunt_list_prepare(shunt_session* session, const shunt_set* sets, uint64_t c
     if (absl::Status s = CheckSession(session); !s.ok()) return Fail(s);
     auto read = ReadSets(*session, sets, count);
     if (!read.ok()) return Fail(read.status());
-    return GiveList(List::Prepare(session->impl, {*std::move(read)}), list);
+    return GiveList(List::Prepare(session->impl, {std::move(read->sets)}, std::move(read->files)),
+                    list);
   });
 }
 

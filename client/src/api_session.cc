@@ -43,6 +43,7 @@ static_assert(SHUNT_MAX == static_cast<int>(shunt::Redop::kMax));
 static_assert(SHUNT_AVG == static_cast<int>(shunt::Redop::kAvg));
 static_assert(SHUNT_PREMUL_SUM == static_cast<int>(shunt::Redop::kPremulSum));
 static_assert(SHUNT_INVALID_ARGUMENT == static_cast<int>(absl::StatusCode::kInvalidArgument));
+static_assert(SHUNT_UNAUTHENTICATED == static_cast<int>(absl::StatusCode::kUnauthenticated));
 static_assert(SHUNT_UNAVAILABLE == static_cast<int>(absl::StatusCode::kUnavailable));
 static_assert(SHUNT_FOREVER == shunt::kNeverNs);
 
@@ -142,7 +143,9 @@ const char* shunt_code_name(int code) {
                                            "OUT_OF_RANGE",
                                            "UNIMPLEMENTED",
                                            "INTERNAL",
-                                           "UNAVAILABLE"};
+                                           "UNAVAILABLE",
+                                           "DATA_LOSS",
+                                           "UNAUTHENTICATED"};
   return code >= 0 && code < static_cast<int>(std::size(kNames)) ? kNames[code] : "UNKNOWN";
 }
 

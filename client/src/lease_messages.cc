@@ -29,6 +29,13 @@ enum RequestField : uint32_t {
   kTakeNotifications = 21,
   kWatchNotifications = 22,
   kExplainTransfer = 23,
+  kOpenFile = 24,
+  kCreateFile = 25,
+  kOpenObject = 26,
+  kCreateObject = 27,
+  kCommitDraft = 28,
+  kAbortDraft = 29,
+  kSyncFile = 30,
 };
 
 struct RequestEncoder {
@@ -90,6 +97,13 @@ struct RequestEncoder {
   void operator()(const TakeNotifications& m) { Fields(kTakeNotifications, m); }
   void operator()(const WatchNotifications& m) { Fields(kWatchNotifications, m); }
   void operator()(const ExplainTransfer& m) { Fields(kExplainTransfer, m); }
+  void operator()(const OpenFile& m) { Fields(kOpenFile, m); }
+  void operator()(const CreateFile& m) { Fields(kCreateFile, m); }
+  void operator()(const OpenObject& m) { Fields(kOpenObject, m); }
+  void operator()(const CreateObject& m) { Fields(kCreateObject, m); }
+  void operator()(const CommitDraft& m) { Fields(kCommitDraft, m); }
+  void operator()(const AbortDraft& m) { Fields(kAbortDraft, m); }
+  void operator()(const SyncFile& m) { Fields(kSyncFile, m); }
 
   template <typename Message>
   void Fields(RequestField request, const Message& m) {
@@ -217,6 +231,12 @@ absl::StatusOr<LeaseReply> DecodeLeaseReply(std::string_view packet) {
         break;
       case 14:
         ok = DecodeFieldsInto<TransferExplained>(r.bytes(), &reply);
+        break;
+      case 15:
+        ok = DecodeFieldsInto<FileOpened>(r.bytes(), &reply);
+        break;
+      case 16:
+        ok = DecodeFieldsInto<FileCreated>(r.bytes(), &reply);
         break;
       default:
         break;  // a newer daemon's field

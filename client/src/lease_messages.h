@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/src/file_messages.h"
 #include "client/src/transfer_messages.h"
 
 namespace shunt::client {
@@ -58,7 +59,8 @@ using LeaseRequest =
     std::variant<OpenSession, AllocateRegion, FreeRegion, MapRegion, Join, Leave, WatchOperation,
                  CloseSession, RegisterAgent, PublishSection, WithdrawSection, FetchSection,
                  PrepareList, ReleaseList, WaitTransfer, CancelTransfer, WatchTransfer, Notify,
-                 TakeNotifications, WatchNotifications, ExplainTransfer>;
+                 TakeNotifications, WatchNotifications, ExplainTransfer, OpenFile, CreateFile,
+                 OpenObject, CreateObject, CommitDraft, AbortDraft, SyncFile>;
 
 // One packet.
 std::string Encode(uint64_t id, const LeaseRequest& request);
@@ -99,7 +101,7 @@ struct LeaseReply {
   // Monostate: success without a value, or a failure.
   std::variant<std::monostate, SessionOpened, RegionAllocated, RegionMapped, Joined,
                AgentRegistered, SectionPublished, SectionFetched, ListPrepared, TransferReport,
-               NotificationsTaken, TransferExplained>
+               NotificationsTaken, TransferExplained, FileOpened, FileCreated>
       response;
 };
 

@@ -31,8 +31,10 @@ absl::StatusOr<Response> Ask(Session& session, const LeaseRequest& request, cons
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const List>> List::Publish(const std::shared_ptr<Session>& session,
-                                                          const PublishSection& request) {
+                                                          const PublishSection& request,
+                                                          Files files) {
   std::shared_ptr<List> list(new List(session, Kind::kPublished));
+  list->files_ = std::move(files);
   list->regions_ = RegionsOf(request.sets);
   SHUNT_ASSIGN_OR_RETURN(const auto published,
                          Ask<SectionPublished>(*session, request, "PublishSection"));
@@ -42,8 +44,9 @@ absl::StatusOr<std::shared_ptr<const List>> List::Publish(const std::shared_ptr<
 }
 
 absl::StatusOr<std::shared_ptr<const List>> List::Prepare(const std::shared_ptr<Session>& session,
-                                                          const PrepareList& request) {
+                                                          const PrepareList& request, Files files) {
   std::shared_ptr<List> list(new List(session, Kind::kPrepared));
+  list->files_ = std::move(files);
   list->regions_ = RegionsOf(request.sets);
   SHUNT_ASSIGN_OR_RETURN(const auto prepared, Ask<ListPrepared>(*session, request, "PrepareList"));
   list->info_ = prepared.list;

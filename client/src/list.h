@@ -14,16 +14,20 @@
 
 namespace shunt::client {
 
+class File;
+
 // Immutable. Keeps its session, and gives the list back to the daemon in the end.
 class List {
  public:
   // A section's list of the session's own is given back with the section, others by this object.
   enum class Kind { kPublished, kPrepared, kFetched };
 
+  // `files` are what the sets lie in, as far as that is no memory: open as long as the list is.
+  using Files = std::vector<std::shared_ptr<File>>;
   static absl::StatusOr<std::shared_ptr<const List>> Publish(
-      const std::shared_ptr<Session>& session, const PublishSection& request);
+      const std::shared_ptr<Session>& session, const PublishSection& request, Files files);
   static absl::StatusOr<std::shared_ptr<const List>> Prepare(
-      const std::shared_ptr<Session>& session, const PrepareList& request);
+      const std::shared_ptr<Session>& session, const PrepareList& request, Files files);
   static absl::StatusOr<std::shared_ptr<const List>> Fetch(const std::shared_ptr<Session>& session,
                                                            const FetchSection& request);
   ~List();
@@ -51,6 +55,7 @@ class List {
   uint64_t incarnation_ = 0;
   std::string node_;
   std::vector<uint64_t> regions_;  // own ones, by id
+  Files files_;                    // given up after the list
 };
 
 }  // namespace shunt::client

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/include/shunt.h"
+#include "client/src/file.h"
 #include "client/src/handles.h"
 #include "client/src/list.h"
 #include "client/src/transfers.h"
@@ -21,6 +22,10 @@ struct shunt_transfer {
   std::shared_ptr<shunt::client::Transfer> impl;
 };
 
+struct shunt_file {
+  std::shared_ptr<shunt::client::File> impl;
+};
+
 namespace shunt::client {
 
 // The session may be used here.
@@ -29,7 +34,8 @@ inline absl::Status CheckSession(const shunt_session* session) {
   return session->impl->CheckProcess();
 }
 
-// Text of at most 65535 bytes: names are short, and the daemon says what is wrong with one.
-absl::StatusOr<std::string> TextArgument(const char* name, const char* text);
+// Text of at most `bytes_max`: names are short, and the daemon says what is wrong with one.
+absl::StatusOr<std::string> TextArgument(const char* name, const char* text,
+                                         size_t bytes_max = 1024);
 
 }  // namespace shunt::client

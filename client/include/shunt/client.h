@@ -431,6 +431,9 @@ class Buffer {
 };
 
 class Agent;
+class File;
+struct Object;
+struct CreateOptions;
 
 class Session {
  public:
@@ -494,6 +497,19 @@ class Session {
   // until the session ends.
   inline shunt::Agent Agent(const std::string& name);
 
+  // Files and objects (shunt/files.h). A descriptor stays the caller's. A timeout of 0 is 60 s.
+  inline File OpenFile(int fd, shunt_access access = SHUNT_ACCESS_READ,
+                       std::chrono::nanoseconds timeout = {});
+  inline File OpenFile(const std::string& root, const std::string& path,
+                       shunt_access access = SHUNT_ACCESS_READ,
+                       std::chrono::nanoseconds timeout = {});
+  inline File CreateFile(const std::string& root, const std::string& path, uint64_t bytes);
+  inline File CreateFile(const std::string& root, const std::string& path, uint64_t bytes,
+                         const CreateOptions& options);
+  inline File OpenObject(const Object& object, std::chrono::nanoseconds timeout = {});
+  inline File CreateObject(const Object& object, uint64_t bytes);
+  inline File CreateObject(const Object& object, uint64_t bytes, const CreateOptions& options);
+
  private:
   friend class shunt::Agent;
   internal::SessionHandle session_;
@@ -501,4 +517,5 @@ class Session {
 
 }  // namespace shunt
 
+#include "shunt/files.h"      // IWYU pragma: export
 #include "shunt/transfers.h"  // IWYU pragma: export
