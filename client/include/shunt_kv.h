@@ -1,6 +1,6 @@
-/* shunt_kv.h: a store of blocks under keys, in memory, in a file and in objects; over shunt.h, whose
- * rules on errors, threads, fork() and timeouts hold here. docs/kv.md has the words, what moves
- * when, and what can go wrong.
+/* shunt_kv.h: a store of blocks under keys, in memory, in a file and in objects; over shunt.h,
+ * whose rules on errors, threads, fork() and timeouts hold here. docs/kv.md has the words, what
+ * moves when, and what can go wrong.
  */
 #ifndef SHUNT_KV_H_
 #define SHUNT_KV_H_
@@ -43,8 +43,8 @@ typedef struct shunt_kv_options {
  * no room for the tiers; NOT_FOUND, PERMISSION_DENIED: the directory. */
 SHUNT_API int shunt_kv_open(shunt_session* session, const shunt_kv_options* options,
                             shunt_kv** store);
-/* Ends it: puts that wait for room get CANCELLED, other calls are waited for. Does not flush. Calls'
- * handles stay valid. NULL is allowed. */
+/* Ends it: puts that wait for room get CANCELLED, other calls are waited for. Does not flush.
+ * Calls' handles stay valid. NULL is allowed. */
 SHUNT_API void shunt_kv_close(shunt_kv* store);
 /* What opening has found to be wrong, and what it did about that; "" if nothing. Valid as long as
  * the store. */
@@ -103,13 +103,13 @@ SHUNT_API int shunt_kv_erase(shunt_kv* store, const shunt_kv_key* keys, uint64_t
                              uint64_t* erased);
 
 typedef struct shunt_kv_tier_facts {
-  uint64_t slots;      /* blocks that it can hold; 0: there is no such tier */
-  uint64_t blocks;     /* that it holds */
-  uint64_t bytes;      /* of these */
-  uint64_t hits;       /* blocks that gets have had from it */
-  uint64_t hit_bytes;  /* of these */
-  uint64_t written;    /* blocks that were put, moved down or promoted into it */
-  uint64_t evictions;  /* blocks that it gave up for others */
+  uint64_t slots;     /* blocks that it can hold; 0: there is no such tier */
+  uint64_t blocks;    /* that it holds */
+  uint64_t bytes;     /* of these */
+  uint64_t hits;      /* blocks that gets have had from it */
+  uint64_t hit_bytes; /* of these */
+  uint64_t written;   /* blocks that were put, moved down or promoted into it */
+  uint64_t evictions; /* blocks that it gave up for others */
 } shunt_kv_tier_facts;
 
 typedef struct shunt_kv_facts {

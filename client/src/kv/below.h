@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/src/file.h"
 #include "client/src/kv/mover.h"
 #include "runtime/core/fd.h"
 #include "runtime/kv/files.h"
@@ -46,6 +47,28 @@ class BlockFile final : public shunt::kv::SlotFile {
   const UniqueFd fd_;
   uint64_t region_ = 0;
   std::shared_ptr<const List> list_;
+};
+
+// One object for each block: its name is a prefix and the key in hexadecimal. Thread-safe.
+class BlockObjects {
+ public:
+  // `place`: all but the key.
+  BlockObjects(Mover* mover, ObjectPlace place, std::string prefix)
+      : mover_(mover), place_(std::move(place)), prefix_(std::move(prefix)) {}
+
+  // OK: the object is there, and durable.
+  absl::Status Write(const std::string& key, const std::byte* data, uint64_t bytes);
+  // An outcome for each. NOT_FOUND: there is no such object. DATA_LOSS: it has another length.
+  std::vector<absl::Status> Read(std::span<const Wanted> blocks, int64_t deadline_ns);
+
+ private:
+  ObjectPlace Place(const std::string& key) const;
+  void ReadOpened(std::span<const Wanted> blocks, std::span<const std::shared_ptr<File>> files,
+                  int64_t deadline_ns, std::span<absl::Status> outcomes);
+
+  Mover* const mover_;
+  const ObjectPlace place_;
+  const std::string prefix_;
 };
 
 // Words of a failure of a tier, after what was tried.

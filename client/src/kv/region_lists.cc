@@ -43,9 +43,8 @@ absl::StatusOr<std::shared_ptr<const List>> RegionLists::For(std::span<const Spa
   SHUNT_ASSIGN_OR_RETURN(std::set<uint64_t> regions, RegionsOf(spans, session_->regions()));
   std::lock_guard lock(mutex_);
   std::erase_if(lists_, [this](const auto& entry) {
-    return std::any_of(entry.first.begin(), entry.first.end(), [this](uint64_t id) {
-      return session_->regions().Own(id).data == nullptr;
-    });
+    return std::any_of(entry.first.begin(), entry.first.end(),
+                       [this](uint64_t id) { return session_->regions().Own(id).data == nullptr; });
   });
   if (const auto at = lists_.find(regions); at != lists_.end()) return at->second;
   if (lists_.size() >= kRemembered) lists_.clear();
@@ -53,7 +52,7 @@ absl::StatusOr<std::shared_ptr<const List>> RegionLists::For(std::span<const Spa
   for (const uint64_t id : regions) {
     request.sets.push_back({id, 0, session_->regions().Own(id).bytes, {}});
   }
-  SHUNT_ASSIGN_OR_RETURN(auto list, List::Prepare(session_, request));
+  SHUNT_ASSIGN_OR_RETURN(auto list, List::Prepare(session_, request, {}));
   lists_.emplace(std::move(regions), list);
   return list;
 }

@@ -22,8 +22,8 @@ class RegionLists {
   explicit RegionLists(std::shared_ptr<Session> session) : session_(std::move(session)) {}
 
   // A list of the regions of `spans` and no others: a region that a transfer's list names cannot be
-  // freed. Kept for the next calls. INVALID_ARGUMENT: a span that lies in no region, or spans in too
-  // many.
+  // freed. Kept for the next calls. INVALID_ARGUMENT: a span that lies in no region, or spans in
+  // too many.
   absl::StatusOr<std::shared_ptr<const List>> For(std::span<const Span> spans);
 
  private:
