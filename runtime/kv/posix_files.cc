@@ -17,6 +17,12 @@ namespace {
 
 constexpr mode_t kFileMode = 0600;  // blocks are the user's data
 
+// A read-only file system is no right to write.
+absl::Status Failure(int err, const std::string& what) {
+  const absl::Status status = ErrnoStatus(err, what);
+  return err == EROFS ? absl::PermissionDeniedError(status.message()) : status;
+}
+
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
 class PosixFile final : public LogFile {
@@ -27,7 +33,7 @@ class PosixFile final : public LogFile {
     while (!bytes.empty()) {
       const ssize_t n = ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
       if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return ErrnoStatus(errno, absl::StrCat("write ", path_));
+      if (n < 0) return Failure(errno, absl::StrCat("write ", path_));
       bytes = bytes.subspan(static_cast<size_t>(n));
       offset += static_cast<uint64_t>(n);
     }
@@ -35,11 +41,11 @@ class PosixFile final : public LogFile {
   }
   absl::Status Cut(uint64_t bytes) override {
     if (::ftruncate(fd_.get(), static_cast<off_t>(bytes)) == 0) return absl::OkStatus();
-    return ErrnoStatus(errno, absl::StrCat("cut ", path_));
+    return Failure(errno, absl::StrCat("cut ", path_));
   }
   absl::Status Sync() override {
     if (::fdatasync(fd_.get()) == 0) return absl::OkStatus();
-    return ErrnoStatus(errno, absl::StrCat("sync ", path_));
+    return Failure(errno, absl::StrCat("sync ", path_));
   }
 
  private:
@@ -94,13 +100,13 @@ class PosixDirectory final : public LogDirectory {
   }
   absl::Status Sync() override {
     if (::fsync(fd_.get()) == 0) return absl::OkStatus();
-    return ErrnoStatus(errno, absl::StrCat("sync ", path_));
+    return Failure(errno, absl::StrCat("sync ", path_));
   }
 
  private:
   std::string Whole(std::string_view name) const { return absl::StrCat(path_, "/", View(name)); }
   absl::Status Failed(const char* what, std::string_view name) const {
-    return ErrnoStatus(errno, absl::StrCat(what, " ", Whole(name)));
+    return Failure(errno, absl::StrCat(what, " ", Whole(name)));
   }
   absl::StatusOr<UniqueFd> At(std::string_view name, int flags) const {
     UniqueFd fd(
@@ -120,25 +126,25 @@ absl::StatusOr<std::unique_ptr<LogDirectory>> OpenLogDirectory(const std::string
   if (!fd.valid() && errno == ENOTDIR) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is no directory"));
   }
-  if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open directory ", path));
+  if (!fd.valid()) return Failure(errno, absl::StrCat("open directory ", path));
   return std::make_unique<PosixDirectory>(path, std::move(fd));
 }
 
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& path) {
   const std::string file = path + "/lock";
   UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, kFileMode));
-  if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open ", file));
+  if (!fd.valid()) return Failure(errno, absl::StrCat("open ", file));
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return fd;
-  if (errno != EWOULDBLOCK) return ErrnoStatus(errno, absl::StrCat("lock ", file));
+  if (errno != EWOULDBLOCK) return Failure(errno, absl::StrCat("lock ", file));
   return absl::FailedPreconditionError(absl::StrCat(
       path, " is in use by another block store: expected a directory of this store's own"));
 }
 
 absl::StatusOr<UniqueFd> OpenSlots(const std::string& path, uint64_t bytes, uint64_t* was_bytes) {
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, kFileMode));
-  if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open ", path));
+  if (!fd.valid()) return Failure(errno, absl::StrCat("open ", path));
   struct stat info;
-  if (::fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, absl::StrCat("look at ", path));
+  if (::fstat(fd.get(), &info) != 0) return Failure(errno, absl::StrCat("look at ", path));
   if (!S_ISREG(info.st_mode)) {
     return absl::FailedPreconditionError(absl::StrCat(path, " is no regular file"));
   }
@@ -149,7 +155,7 @@ absl::StatusOr<UniqueFd> OpenSlots(const std::string& path, uint64_t bytes, uint
   if (failed != 0) {
     // What it took in vain is given back.
     (void)::ftruncate(fd.get(), info.st_size);
-    return ErrnoStatus(failed, absl::StrCat("make room for ", bytes, " bytes in ", path));
+    return Failure(failed, absl::StrCat("make room for ", bytes, " bytes in ", path));
   }
   return fd;
 }

@@ -198,6 +198,9 @@ int shunt_kv_open(shunt_session* session, const shunt_kv_options* options, shunt
 
 void shunt_kv_close(shunt_kv* store) {
   Guarded([&] {
+    if (store == nullptr) return 0;
+    // Threads of the parent may wait in it: the end of what they wait for would wait for them.
+    if (store->impl->session()->InForkedChild()) (void)store->impl.release();
     delete store;
     return 0;
   });
@@ -348,7 +351,8 @@ int shunt_kv_call_results(shunt_kv_call* call, shunt_kv_result* results, uint64_
 void shunt_kv_call_release(shunt_kv_call* call) {
   Guarded([&] {
     if (call == nullptr) return 0;
-    if (!call->session->InForkedChild()) call->impl->Wait(shunt::kNeverNs);
+    if (call->session->InForkedChild()) return 0;  // as above
+    call->impl->Wait(shunt::kNeverNs);
     delete call;
     return 0;
   });

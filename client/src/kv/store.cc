@@ -139,24 +139,15 @@ absl::Status Store::Restore() {
 }
 
 void Store::StartThreads() {
-  memory_thread_ = std::make_unique<std::thread>([this] { MemoryLoop(); });
+  memory_thread_ = std::thread([this] { MemoryLoop(); });
   if (!HasLower()) return;
-  reader_thread_ = std::make_unique<std::thread>([this] { ReaderLoop(); });
-  writer_thread_ = std::make_unique<std::thread>([this] { WriterLoop(); });
+  reader_thread_ = std::thread([this] { ReaderLoop(); });
+  writer_thread_ = std::thread([this] { WriterLoop(); });
 }
 
 void Store::OnForkChild() { lock_.Reset(); }
 
-Store::~Store() {
-  if (!session()->InForkedChild()) {
-    Close();
-  } else {
-    // Its threads are the parent's.
-    for (auto* thread : {&memory_thread_, &reader_thread_, &writer_thread_}) {
-      (void)thread->release();
-    }
-  }
-}
+Store::~Store() { Close(); }
 
 void Store::Close() {
   {
@@ -172,7 +163,7 @@ void Store::Close() {
     writer_changed_.notify_all();
   }
   for (auto* thread : {&memory_thread_, &reader_thread_, &writer_thread_}) {
-    if (*thread != nullptr) (*thread)->join();
+    if (thread->joinable()) thread->join();
   }
   file_.reset();
   ForkGuard().Remove(this);

@@ -81,7 +81,7 @@ class Store final : private ForkTarget {
  public:
   static absl::StatusOr<std::unique_ptr<Store>> Open(const std::shared_ptr<Session>& session,
                                                      const StoreOptions& options);
-  // Closes.
+  // Closes. Not in a forked child: the threads in it are the parent's.
   ~Store();
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
@@ -225,8 +225,7 @@ class Store final : private ForkTarget {
   bool writer_failed_ = false;  // at what nobody waits for: tried again when somebody does
   bool file_pinned_ = false;    // all that could be given up is being read
 
-  // Pointers: a forked child leaves them alone.
-  std::unique_ptr<std::thread> memory_thread_, reader_thread_, writer_thread_;
+  std::thread memory_thread_, reader_thread_, writer_thread_;
 };
 
 }  // namespace shunt::client::kv
