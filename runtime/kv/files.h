@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace shunt::kv {
+namespace shunt::tiers {
 
 // A file that is written. One thread at a time.
 class LogFile {
@@ -57,4 +57,4 @@ class SlotFile {
   virtual absl::Status Sync() = 0;
 };
 
-}  // namespace shunt::kv
+}  // namespace shunt::tiers

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/core/status.h"
 
-namespace shunt::kv {
+namespace shunt::tiers {
 namespace {
 
 constexpr char kMagic[8] = {'S', 'H', 'U', 'N', 'T', 'K', 'V', '\0'};
@@ -180,4 +180,4 @@ absl::StatusOr<Replayed> Replay(std::span<const std::byte> file) {
   return replayed;
 }
 
-}  // namespace shunt::kv
+}  // namespace shunt::tiers

@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "runtime/kv/types.h"
 
-namespace shunt::kv {
+namespace shunt::tiers {
 
 inline constexpr size_t kIndexHeaderBytes = 64;
 inline constexpr size_t kIndexRecordBytes = 104;
@@ -73,4 +73,4 @@ struct Replayed {
 // FAILED_PRECONDITION as DecodeHeader. Never fails for what follows the header.
 absl::StatusOr<Replayed> Replay(std::span<const std::byte> file);
 
-}  // namespace shunt::kv
+}  // namespace shunt::tiers

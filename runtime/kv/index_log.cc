@@ -8,7 +8,7 @@
 #include "runtime/core/check.h"
 #include "runtime/core/status.h"
 
-namespace shunt::kv {
+namespace shunt::tiers {
 namespace {
 
 constexpr char kNewName[] = "index.new";
@@ -135,4 +135,4 @@ absl::Status IndexLog::Rewrite() {
   return absl::OkStatus();
 }
 
-}  // namespace shunt::kv
+}  // namespace shunt::tiers

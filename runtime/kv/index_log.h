@@ -11,7 +11,7 @@
 #include "runtime/kv/files.h"
 #include "runtime/kv/index_format.h"
 
-namespace shunt::kv {
+namespace shunt::tiers {
 
 // One thread at a time.
 class IndexLog {
@@ -61,4 +61,4 @@ class IndexLog {
   bool broken_ = false;
 };
 
-}  // namespace shunt::kv
+}  // namespace shunt::tiers

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/core/status.h"
 
-namespace shunt::kv {
+namespace shunt::tiers {
 namespace {
 
 constexpr mode_t kFileMode = 0600;  // blocks are the user's data
@@ -160,4 +160,4 @@ absl::StatusOr<UniqueFd> OpenSlots(const std::string& path, uint64_t bytes, uint
   return fd;
 }
 
-}  // namespace shunt::kv
+}  // namespace shunt::tiers

@@ -8,7 +8,7 @@
 #include "runtime/core/fd.h"
 #include "runtime/kv/files.h"
 
-namespace shunt::kv {
+namespace shunt::tiers {
 
 // NOT_FOUND, PERMISSION_DENIED, INVALID_ARGUMENT (it is no directory), with the path.
 absl::StatusOr<std::unique_ptr<LogDirectory>> OpenLogDirectory(const std::string& path);
@@ -22,4 +22,4 @@ absl::StatusOr<UniqueFd> LockDirectory(const std::string& path);
 // no room.
 absl::StatusOr<UniqueFd> OpenSlots(const std::string& path, uint64_t bytes, uint64_t* was_bytes);
 
-}  // namespace shunt::kv
+}  // namespace shunt::tiers

@@ -2,7 +2,7 @@
 
 #include "runtime/core/check.h"
 
-namespace shunt::kv {
+namespace shunt::tiers {
 
 SlotMap::SlotMap(uint32_t slots) : slots_(slots) {
   for (uint32_t slot = 0; slot < slots; ++slot) free_.insert(free_.end(), slot);
@@ -128,4 +128,4 @@ std::vector<uint32_t> SlotMap::Doomed() const {
   return doomed;
 }
 
-}  // namespace shunt::kv
+}  // namespace shunt::tiers

@@ -18,7 +18,7 @@
 
 #include "runtime/kv/types.h"
 
-namespace shunt::kv {
+namespace shunt::tiers {
 
 // Not thread-safe.
 class SlotMap {
@@ -107,4 +107,4 @@ class SlotMap {
   uint64_t held_bytes_ = 0;
 };
 
-}  // namespace shunt::kv
+}  // namespace shunt::tiers

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/transport/wire/crc32c.h"
 
-namespace shunt::kv {
+namespace shunt::tiers {
 
 uint32_t Checksum(uint32_t sum, std::span<const std::byte> bytes) {
   return transport::wire::Crc32c(sum, bytes);
@@ -27,4 +27,4 @@ std::string Hex(std::string_view key) {
   return hex;
 }
 
-}  // namespace shunt::kv
+}  // namespace shunt::tiers

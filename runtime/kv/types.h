@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 
-namespace shunt::kv {
+namespace shunt::tiers {
 
 // From the fastest down. Numbers are those of the index and of the C interface.
 enum class Tier : uint8_t { kMemory = 0, kFile = 1, kObjects = 2 };
@@ -33,4 +33,4 @@ absl::Status CheckKey(std::string_view key);
 // Lower-case hexadecimal, two digits a byte: for object names and for words.
 std::string Hex(std::string_view key);
 
-}  // namespace shunt::kv
+}  // namespace shunt::tiers

@@ -4,7 +4,7 @@
 
 #include "runtime/core/status.h"
 
-namespace shunt::kv {
+namespace shunt::tiers {
 
 absl::Status Unname(Tier tier, std::span<const Named> blocks, IndexLog* index) {
   if (blocks.empty()) return absl::OkStatus();
@@ -35,4 +35,4 @@ absl::Status WriteDown(std::span<const Written> blocks, SlotFile* file, IndexLog
   return index->Append(records);
 }
 
-}  // namespace shunt::kv
+}  // namespace shunt::tiers

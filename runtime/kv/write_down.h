@@ -9,7 +9,7 @@
 #include "runtime/kv/index_log.h"
 #include "runtime/kv/types.h"
 
-namespace shunt::kv {
+namespace shunt::tiers {
 
 struct Named {
   uint64_t slot = 0;
@@ -28,4 +28,4 @@ struct Written {
 // and the slots are still free.
 absl::Status WriteDown(std::span<const Written> blocks, SlotFile* file, IndexLog* index);
 
-}  // namespace shunt::kv
+}  // namespace shunt::tiers

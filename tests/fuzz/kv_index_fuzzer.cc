@@ -12,7 +12,7 @@
 
 namespace {
 
-using namespace shunt::kv;  // NOLINT(google-build-using-namespace)
+using namespace shunt::tiers;  // NOLINT(google-build-using-namespace)
 
 void Check(std::span<const std::byte> file) {
   const auto replayed = Replay(file);

@@ -11,7 +11,7 @@
 #include "runtime/kv/write_down.h"
 #include "tests/kv/sim_disk.h"
 
-namespace shunt::kv::testing {
+namespace shunt::tiers::testing {
 namespace {
 
 constexpr uint64_t kSlotBytes = 48;
@@ -198,4 +198,4 @@ TEST_CASE("a step that fails is an error, and nothing wrong is named after a cut
 }
 
 }  // namespace
-}  // namespace shunt::kv::testing
+}  // namespace shunt::tiers::testing

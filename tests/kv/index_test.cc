@@ -13,7 +13,7 @@
 #include "tests/kv/sim_disk.h"
 #include "tests/support/temp_dir.h"
 
-namespace shunt::kv::testing {
+namespace shunt::tiers::testing {
 namespace {
 
 using Catch::Contains;
@@ -243,4 +243,4 @@ TEST_CASE("keys are named in hexadecimal, and checked") {
 }
 
 }  // namespace
-}  // namespace shunt::kv::testing
+}  // namespace shunt::tiers::testing

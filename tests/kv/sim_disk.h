@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/kv/files.h"
 
-namespace shunt::kv::testing {
+namespace shunt::tiers::testing {
 
 // Thrown at the step at which all ends.
 struct PowerCut {};
@@ -221,4 +221,4 @@ class SimDisk {
   std::vector<Names> unsynced_names_;  // after each change
 };
 
-}  // namespace shunt::kv::testing
+}  // namespace shunt::tiers::testing

@@ -6,7 +6,7 @@
 #include <map>
 #include <random>
 
-namespace shunt::kv::testing {
+namespace shunt::tiers::testing {
 namespace {
 
 using Slots = std::vector<uint32_t>;
@@ -189,4 +189,4 @@ TEST_CASE("random use is as in the model") {
 }
 
 }  // namespace
-}  // namespace shunt::kv::testing
+}  // namespace shunt::tiers::testing

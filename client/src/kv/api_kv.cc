@@ -104,12 +104,12 @@ absl::StatusOr<std::string> ReadKey(const char* array, uint64_t i, const shunt_k
   if (key.data == nullptr)
     return absl::InvalidArgumentError(absl::StrCat(array, "[", i, "]: the key is null"));
   std::string text;
-  if (key.bytes <= shunt::kv::kKeyBytesMax)
+  if (key.bytes <= shunt::tiers::kKeyBytesMax)
     text.assign(static_cast<const char*>(key.data), key.bytes);
   if (text.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(array, "[", i, "]: the key has ", key.bytes,
                                                    " bytes, expected 1 to ",
-                                                   shunt::kv::kKeyBytesMax));
+                                                   shunt::tiers::kKeyBytesMax));
   }
   return text;
 }

@@ -26,7 +26,7 @@ struct Wanted {
 
 // A file of slots that this process has opened and the daemon reads and writes. Reading and writing
 // may go on at the same time; Write and Sync are one thread's.
-class BlockFile final : public shunt::kv::SlotFile {
+class BlockFile final : public shunt::tiers::SlotFile {
  public:
   // `was_bytes` as in OpenSlots.
   static absl::StatusOr<std::unique_ptr<BlockFile>> Open(Mover* mover, const std::string& path,

@@ -26,7 +26,7 @@ absl::Status Because(const absl::Status& status, const std::string& what) {
 absl::StatusOr<std::unique_ptr<BlockFile>> BlockFile::Open(Mover* mover, const std::string& path,
                                                            uint64_t slots, uint64_t slot_bytes,
                                                            uint64_t* was_bytes) {
-  SHUNT_ASSIGN_OR_RETURN(UniqueFd fd, shunt::kv::OpenSlots(path, slots * slot_bytes, was_bytes));
+  SHUNT_ASSIGN_OR_RETURN(UniqueFd fd, shunt::tiers::OpenSlots(path, slots * slot_bytes, was_bytes));
   std::unique_ptr<BlockFile> file(new BlockFile(mover, path, slot_bytes, std::move(fd)));
   auto opened = File::Open(mover->session(), OpenFile{.root = {}, .path = {}, .writable = true},
                            file->fd_.get(), std::chrono::nanoseconds(kOpenWithin).count());

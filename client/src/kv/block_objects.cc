@@ -24,7 +24,7 @@ int64_t LeftNs(int64_t deadline_ns) {
 
 ObjectPlace BlockObjects::Place(const std::string& key) const {
   ObjectPlace place = place_;
-  place.key = prefix_ + shunt::kv::Hex(key);
+  place.key = prefix_ + shunt::tiers::Hex(key);
   return place;
 }
 
@@ -51,8 +51,8 @@ absl::Status BlockObjects::Write(const std::string& key, const std::byte* data, 
   };
   const absl::Status written = write();
   if (written.ok()) return written;
-  return Because(written,
-                 absl::StrCat("write object ", place_.bucket, "/", prefix_, shunt::kv::Hex(key)));
+  return Because(
+      written, absl::StrCat("write object ", place_.bucket, "/", prefix_, shunt::tiers::Hex(key)));
 }
 
 std::vector<absl::Status> BlockObjects::Read(std::span<const Wanted> blocks, int64_t deadline_ns) {

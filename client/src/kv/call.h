@@ -16,7 +16,7 @@ namespace shunt::client::kv {
 
 struct BlockResult {
   absl::StatusCode code = absl::StatusCode::kUnknown;
-  std::optional<shunt::kv::Tier> tier;
+  std::optional<shunt::tiers::Tier> tier;
   uint64_t bytes = 0;
 };
 

@@ -88,14 +88,15 @@ absl::Status Store::OpenTiers() {
 
 absl::Status Store::OpenFileTier() {
   const auto slots = static_cast<uint32_t>(options_.file_bytes / slot_bytes_);
-  SHUNT_ASSIGN_OR_RETURN(directory_, shunt::kv::OpenLogDirectory(options_.directory));
+  SHUNT_ASSIGN_OR_RETURN(directory_, shunt::tiers::OpenLogDirectory(options_.directory));
   {
     // No fork between the lock and the entry in the list of what a child closes.
     ForkGuard guard;
-    SHUNT_ASSIGN_OR_RETURN(lock_, shunt::kv::LockDirectory(options_.directory));
+    SHUNT_ASSIGN_OR_RETURN(lock_, shunt::tiers::LockDirectory(options_.directory));
     guard.Add(this);
   }
-  SHUNT_ASSIGN_OR_RETURN(index_, shunt::kv::IndexLog::Open(directory_.get(), slot_bytes_, slots));
+  SHUNT_ASSIGN_OR_RETURN(index_,
+                         shunt::tiers::IndexLog::Open(directory_.get(), slot_bytes_, slots));
   notes_ = index_->notes();
   const std::string data = options_.directory + kDataName;
   struct stat info {};
@@ -111,8 +112,8 @@ absl::Status Store::OpenFileTier() {
 }
 
 absl::Status Store::ForgetLost(uint64_t file_bytes) {
-  std::vector<shunt::kv::Named> lost;
-  for (const shunt::kv::IndexRecord& r : index_->contents().All()) {
+  std::vector<shunt::tiers::Named> lost;
+  for (const shunt::tiers::IndexRecord& r : index_->contents().All()) {
     if (r.tier == Tier::kFile && r.slot * slot_bytes_ + r.block.bytes > file_bytes) {
       lost.push_back({r.slot, r.block});
     }
@@ -120,12 +121,12 @@ absl::Status Store::ForgetLost(uint64_t file_bytes) {
   if (lost.empty()) return absl::OkStatus();
   absl::StrAppend(&notes_, notes_.empty() ? "" : "; ", options_.directory, kDataName, ": it has ",
                   file_bytes, " bytes, and ", lost.size(), " blocks that lay behind them are lost");
-  return shunt::kv::Unname(Tier::kFile, lost, index_.get());
+  return shunt::tiers::Unname(Tier::kFile, lost, index_.get());
 }
 
 absl::Status Store::Restore() {
-  std::vector<shunt::kv::Named> beyond;
-  for (const shunt::kv::IndexRecord& r : index_->contents().All()) {
+  std::vector<shunt::tiers::Named> beyond;
+  for (const shunt::tiers::IndexRecord& r : index_->contents().All()) {
     const auto slot = static_cast<uint32_t>(r.slot);
     if (r.tier == Tier::kFile) {
       file_map_->Restore(slot, r.block);
@@ -135,7 +136,7 @@ absl::Status Store::Restore() {
       beyond.push_back({r.slot, r.block});
     }
   }
-  return shunt::kv::Unname(Tier::kObjects, beyond, index_.get());
+  return shunt::tiers::Unname(Tier::kObjects, beyond, index_.get());
 }
 
 void Store::StartThreads() {
@@ -240,7 +241,7 @@ StoreFacts Store::Facts() const {
   StoreFacts facts = facts_;
   const SlotMap* maps[] = {&memory_map_, file_map_ ? &*file_map_ : nullptr,
                            object_map_ ? &*object_map_ : nullptr};
-  for (size_t tier = 0; tier < shunt::kv::kTiers; ++tier) {
+  for (size_t tier = 0; tier < shunt::tiers::kTiers; ++tier) {
     if (maps[tier] == nullptr) continue;
     const SlotMap::Counts counts = maps[tier]->counts();
     facts.tiers[tier].slots = maps[tier]->slots();

@@ -33,8 +33,8 @@
 
 namespace shunt::client::kv {
 
-using shunt::kv::SlotMap;
-using shunt::kv::Tier;
+using shunt::tiers::SlotMap;
+using shunt::tiers::Tier;
 
 struct StoreOptions {
   uint64_t block_bytes = 0;
@@ -63,7 +63,7 @@ struct TierFacts {
 };
 
 struct StoreFacts {
-  std::array<TierFacts, shunt::kv::kTiers> tiers;
+  std::array<TierFacts, shunt::tiers::kTiers> tiers;
   uint64_t puts = 0;
   uint64_t puts_present = 0;
   uint64_t put_bytes = 0;
@@ -190,7 +190,7 @@ class Store final : private ForkTarget {
   absl::Status WriteToFile(Lock& lock, const std::vector<uint32_t>& slots);
   absl::Status WriteToObjects(Lock& lock, const std::vector<uint32_t>& slots);
   void DemoteToObjects(Lock& lock, const std::vector<uint32_t>& file_slots);
-  absl::Status PutObject(Lock& lock, const shunt::kv::Block& block, const std::byte* data);
+  absl::Status PutObject(Lock& lock, const shunt::tiers::Block& block, const std::byte* data);
   absl::Status EndFlushes(Lock& lock);
   void WriterFailed(Lock& lock, const absl::Status& status);
   size_t BatchBlocks() const;
@@ -203,8 +203,8 @@ class Store final : private ForkTarget {
   std::byte* memory_data_ = nullptr;   // a region
   std::byte* staging_data_ = nullptr;  // of the writer: blocks between file and objects
   UniqueFd lock_;
-  std::unique_ptr<shunt::kv::LogDirectory> directory_;
-  std::unique_ptr<shunt::kv::IndexLog> index_;  // the writer's
+  std::unique_ptr<shunt::tiers::LogDirectory> directory_;
+  std::unique_ptr<shunt::tiers::IndexLog> index_;  // the writer's
   std::unique_ptr<BlockFile> file_;
   std::unique_ptr<BlockObjects> objects_;
 

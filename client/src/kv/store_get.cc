@@ -15,7 +15,7 @@ absl::StatusOr<std::shared_ptr<Call>> Store::Get(std::vector<CallBlock> blocks,
   auto get = std::make_shared<GetState>();
   get->call = std::make_shared<Call>(blocks.size(), deadline_ns);
   const std::shared_ptr<Call> call = get->call;
-  std::array<std::vector<GetBlock>, shunt::kv::kTiers> parts;
+  std::array<std::vector<GetBlock>, shunt::tiers::kTiers> parts;
 
   Lock lock(mutex_);
   SHUNT_RETURN_IF_ERROR(BeginCall(lock));
@@ -31,7 +31,7 @@ absl::StatusOr<std::shared_ptr<Call>> Store::Get(std::vector<CallBlock> blocks,
                    : *tier == Tier::kFile ? *file_map_
                                           : *object_map_;
     const uint32_t slot = *map.Find(wanted.key);
-    const shunt::kv::Block& held = map.block(slot);
+    const shunt::tiers::Block& held = map.block(slot);
     if (held.bytes > wanted.bytes) {
       call->Set(i, {absl::StatusCode::kOutOfRange, tier, held.bytes});
       call->Fail(absl::OutOfRangeError(absl::StrCat("blocks[", i, "]: room for ", wanted.bytes,
@@ -155,7 +155,7 @@ void Store::Read(Lock& lock, ReadJob& job) {
 void Store::Verify(std::vector<GetBlock>& blocks) const {
   for (GetBlock& block : blocks) {
     if (!block.outcome.ok()) continue;
-    const uint32_t sum = shunt::kv::Checksum(0, std::span(block.data, block.bytes));
+    const uint32_t sum = shunt::tiers::Checksum(0, std::span(block.data, block.bytes));
     if (sum == block.sum) continue;
     block.outcome = absl::DataLossError(
         absl::StrCat("the block's checksum is ", sum, ", expected ", block.sum));

@@ -93,10 +93,10 @@ absl::Status Store::UnnameDoomed(Lock& lock, Tier tier) {
   const std::vector<uint32_t> doomed = map->Doomed();
   if (doomed.empty()) return absl::OkStatus();
   if (index_ != nullptr) {
-    std::vector<shunt::kv::Named> blocks;
+    std::vector<shunt::tiers::Named> blocks;
     for (const uint32_t slot : doomed) blocks.push_back({slot, map->block(slot)});
     lock.unlock();
-    const absl::Status unnamed = shunt::kv::Unname(tier, blocks, index_.get());
+    const absl::Status unnamed = shunt::tiers::Unname(tier, blocks, index_.get());
     lock.lock();
     SHUNT_RETURN_IF_ERROR(unnamed);
     facts_.rewrites = index_->rewrites();
@@ -142,11 +142,11 @@ absl::Status Store::MakeFileRoom(Lock& lock, size_t count) {
 
 absl::Status Store::WriteToFile(Lock& lock, const std::vector<uint32_t>& slots) {
   SHUNT_RETURN_IF_ERROR(MakeFileRoom(lock, slots.size()));
-  std::vector<shunt::kv::Written> written;
+  std::vector<shunt::tiers::Written> written;
   std::vector<uint32_t> from;
   for (const uint32_t slot : slots) {
     if (!memory_map_.held(slot)) continue;  // erased meanwhile
-    const shunt::kv::Block& block = memory_map_.block(slot);
+    const shunt::tiers::Block& block = memory_map_.block(slot);
     const auto file_slot = file_map_->Reserve(block.key);
     if (!file_slot) break;
     written.push_back({{*file_slot, block}, MemoryAt(slot)});
@@ -161,10 +161,10 @@ absl::Status Store::WriteToFile(Lock& lock, const std::vector<uint32_t>& slots) 
     return absl::OkStatus();
   }
   lock.unlock();
-  for (shunt::kv::Written& one : written) {
-    one.named.block.sum = shunt::kv::Checksum(0, std::span(one.data, one.named.block.bytes));
+  for (shunt::tiers::Written& one : written) {
+    one.named.block.sum = shunt::tiers::Checksum(0, std::span(one.data, one.named.block.bytes));
   }
-  const absl::Status done = shunt::kv::WriteDown(written, file_.get(), index_.get());
+  const absl::Status done = shunt::tiers::WriteDown(written, file_.get(), index_.get());
   lock.lock();
   for (size_t i = 0; i < written.size(); ++i) {
     const auto file_slot = static_cast<uint32_t>(written[i].named.slot);
@@ -172,7 +172,7 @@ absl::Status Store::WriteToFile(Lock& lock, const std::vector<uint32_t>& slots) 
       file_map_->Abandon(file_slot);
       continue;
     }
-    const shunt::kv::Block& block = written[i].named.block;
+    const shunt::tiers::Block& block = written[i].named.block;
     file_map_->Fill(file_slot, block.bytes, block.sum, /*dirty=*/false);
     ++facts_.tiers[Number(Tier::kFile)].written;
     if (memory_map_.held(from[i])) {
@@ -187,7 +187,7 @@ absl::Status Store::WriteToFile(Lock& lock, const std::vector<uint32_t>& slots) 
 absl::Status Store::WriteToObjects(Lock& lock, const std::vector<uint32_t>& slots) {
   for (const uint32_t slot : slots) {
     if (!memory_map_.held(slot)) continue;
-    const shunt::kv::Block block = memory_map_.block(slot);
+    const shunt::tiers::Block block = memory_map_.block(slot);
     SHUNT_RETURN_IF_ERROR(PutObject(lock, block, MemoryAt(slot)));
     const auto object = object_map_->Find(block.key);
     if (memory_map_.held(slot)) {
@@ -205,13 +205,14 @@ absl::Status Store::WriteToObjects(Lock& lock, const std::vector<uint32_t>& slot
 void Store::DemoteToObjects(Lock& lock, const std::vector<uint32_t>& file_slots) {
   for (const uint32_t slot : file_slots) {
     if (!file_map_->held(slot) || object_map_->Find(file_map_->block(slot).key)) continue;
-    const shunt::kv::Block block = file_map_->block(slot);
+    const shunt::tiers::Block block = file_map_->block(slot);
     file_map_->Pin(slot);
     lock.unlock();
     const Wanted wanted{slot, block.key, staging_data_, block.bytes};
     absl::Status status =
         file_->Read(std::span(&wanted, 1), DeadlineAfterNs(std::chrono::seconds(60)));
-    if (status.ok() && shunt::kv::Checksum(0, std::span(staging_data_, block.bytes)) != block.sum) {
+    if (status.ok() &&
+        shunt::tiers::Checksum(0, std::span(staging_data_, block.bytes)) != block.sum) {
       status = absl::DataLossError("the block's checksum is not what the index says");
     }
     lock.lock();
@@ -226,7 +227,7 @@ void Store::DemoteToObjects(Lock& lock, const std::vector<uint32_t>& file_slots)
   }
 }
 
-absl::Status Store::PutObject(Lock& lock, const shunt::kv::Block& block, const std::byte* data) {
+absl::Status Store::PutObject(Lock& lock, const shunt::tiers::Block& block, const std::byte* data) {
   if (object_map_->counts().free == 0) {
     for (const uint32_t old : object_map_->Oldest(BatchBlocks(), /*dirty=*/false)) {
       const std::string key = object_map_->block(old).key;
@@ -240,11 +241,11 @@ absl::Status Store::PutObject(Lock& lock, const shunt::kv::Block& block, const s
   const auto slot = object_map_->Reserve(block.key);
   if (!slot) return absl::ResourceExhaustedError("all objects are being read");
   lock.unlock();
-  shunt::kv::Block named = block;
-  named.sum = shunt::kv::Checksum(0, std::span(data, block.bytes));
+  shunt::tiers::Block named = block;
+  named.sum = shunt::tiers::Checksum(0, std::span(data, block.bytes));
   absl::Status status = objects_->Write(named.key, data, named.bytes);
   if (status.ok() && index_ != nullptr) {
-    const shunt::kv::IndexRecord record{true, Tier::kObjects, *slot, named};
+    const shunt::tiers::IndexRecord record{true, Tier::kObjects, *slot, named};
     status = index_->Append(std::span(&record, 1));
   }
   lock.lock();
