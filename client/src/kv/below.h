@@ -58,7 +58,7 @@ class BlockObjects {
 
   // OK: the object is there, and durable.
   absl::Status Write(const std::string& key, const std::byte* data, uint64_t bytes);
-  // An outcome for each. NOT_FOUND: there is no such object. DATA_LOSS: it has another length.
+  // An outcome for each. NOT_FOUND: there is no such object, or one of another length.
   std::vector<absl::Status> Read(std::span<const Wanted> blocks, int64_t deadline_ns);
 
  private:

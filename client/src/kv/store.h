@@ -123,6 +123,7 @@ class Store final : private ForkTarget {
     uint64_t bytes = 0;
     uint32_t sum = 0;
     absl::Status outcome;
+    bool wrong = false;  // it was read, and is not what the index says
   };
   struct GetState {
     std::shared_ptr<Call> call;

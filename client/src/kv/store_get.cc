@@ -87,9 +87,8 @@ void Store::EndPart(Lock& lock, const GetPtr& get, Tier tier, std::vector<GetBlo
     if (block.outcome.ok()) {
       ++facts.hits;
       facts.hit_bytes += block.bytes;
-    } else if (absl::IsDataLoss(block.outcome) ||
-               (tier == Tier::kObjects && absl::IsNotFound(block.outcome))) {
-      // It is not what the index says: forgotten, and missed.
+    } else if (block.wrong || (tier == Tier::kObjects && absl::IsNotFound(block.outcome))) {
+      // Forgotten, and missed.
       code = absl::StatusCode::kNotFound;
       ++facts_.corrupt;
       ++facts_.misses;
@@ -157,6 +156,7 @@ void Store::Verify(std::vector<GetBlock>& blocks) const {
     if (!block.outcome.ok()) continue;
     const uint32_t sum = shunt::tiers::Checksum(0, std::span(block.data, block.bytes));
     if (sum == block.sum) continue;
+    block.wrong = true;
     block.outcome = absl::DataLossError(
         absl::StrCat("the block's checksum is ", sum, ", expected ", block.sum));
   }

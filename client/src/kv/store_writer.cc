@@ -208,17 +208,19 @@ void Store::DemoteToObjects(Lock& lock, const std::vector<uint32_t>& file_slots)
     const shunt::tiers::Block block = file_map_->block(slot);
     file_map_->Pin(slot);
     lock.unlock();
+    bool wrong = false;
     const Wanted wanted{slot, block.key, staging_data_, block.bytes};
     absl::Status status =
         file_->Read(std::span(&wanted, 1), DeadlineAfterNs(std::chrono::seconds(60)));
     if (status.ok() &&
         shunt::tiers::Checksum(0, std::span(staging_data_, block.bytes)) != block.sum) {
       status = absl::DataLossError("the block's checksum is not what the index says");
+      wrong = true;
     }
     lock.lock();
+    if (wrong) ++facts_.corrupt;
     if (status.ok()) status = PutObject(lock, block, staging_data_);
     file_map_->Unpin(slot);
-    if (absl::IsDataLoss(status)) ++facts_.corrupt;
     if (!status.ok()) {
       ++facts_.errors;
     } else if (!file_map_->held(slot)) {
