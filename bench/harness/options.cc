@@ -181,6 +181,25 @@ void FinishSweep(const SweepTexts& texts, SweepOptions* o) {
   }
 }
 
+// Of read and write, whose size is 1024 pieces unless one is asked for.
+void CheckStore(const CLI::App& app, PerfOptions* o) {
+  if (o->file.empty() == o->endpoint.empty()) {
+    throw CLI::ValidationError(o->op, "needs one of --file and --endpoint");
+  }
+  if (!o->endpoint.empty() && (o->bucket.empty() || o->key.empty())) {
+    throw CLI::ValidationError("--endpoint", "needs --bucket and --key");
+  }
+  if (o->endpoint.find("://") == std::string::npos ? !o->endpoint.empty() && o->socket.empty()
+                                                   : !o->socket.empty()) {
+    throw CLI::ValidationError("--endpoint",
+                               "\"" + o->endpoint + "\": expected a URL, or a name with --socket");
+  }
+  if (o->nodes > 1) throw CLI::ValidationError("--nodes", "read and write are of one node");
+  if (app.count("--sizes") + app.count("--min-bytes") + app.count("--max-bytes") == 0) {
+    o->sizes = {1024 * o->piece_bytes};
+  }
+}
+
 template <typename Finish>
 std::optional<int> Parse(CLI::App& app, int argc, char** argv, Finish&& finish) {
   try {
@@ -214,12 +233,14 @@ std::optional<int> ParsePerfOptions(int argc, char** argv, PerfOptions* options)
   SweepTexts texts;
   std::string cpus;
   std::string bind = "none";
-  std::string piece_bytes = "16K";
+  std::string piece_bytes;
   app.add_option(
          "op", options->op,
          "Operation: " + AllNames(kOperationCount, OperationName) +
-             "; or pull, push (transfers between pairs of ranks), join (time to make a "
-             "communicator), open (time to open a session), soak "
+             "; or pull, push (transfers between pairs of ranks), read, write (transfers from or "
+             "to "
+             "a file or an object), join (time to make a communicator), open (time to open a "
+             "session), soak "
              "(what the daemon keeps of dead sessions and communicators), idle (its CPU time "
              "with 4 idle sessions)")
       ->required();
@@ -234,34 +255,51 @@ std::optional<int> ParsePerfOptions(int argc, char** argv, PerfOptions* options)
          "join: communicators (200); open: processes (20); soak: communicators, and a tenth "
          "as many sessions (10000); idle: seconds (10)")
       ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}));
-  app.add_option("--piece-bytes", piece_bytes, "pull, push: bytes of a piece, at most")
-      ->capture_default_str();
+  app.add_option("--piece-bytes", piece_bytes,
+                 "pull, push, read, write: bytes of a piece, at most (16K; read, write: 128K)");
   app.add_option("--form", options->form,
-                 "pull, push: ids (permuted, 32 bits), runs (of one permuted piece each), pieces "
+                 "Of transfers: ids (permuted, 32 bits), runs (of one permuted piece each), pieces "
                  "(raw ones, permuted) or all (in order)")
       ->check(CLI::IsMember({"ids", "runs", "pieces", "all"}))
       ->capture_default_str();
   app.add_option("--in-flight", options->in_flight, "pull, push: transfers at once")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
+  app.add_option("--file", options->file,
+                 "read, write: this file, in place, its sync included; one that is not there is "
+                 "made, and removed again. write overwrites it");
+  app.add_option("--endpoint", options->endpoint,
+                 "read, write: an object instead, which is overwritten: a URL, or the name that "
+                 "--socket's daemon has for it; keys from $AWS_ACCESS_KEY_ID, "
+                 "$AWS_SECRET_ACCESS_KEY and $AWS_SESSION_TOKEN");
+  app.add_option("--bucket", options->bucket, "Of --endpoint");
+  app.add_option("--key", options->key, "Of --bucket");
+  app.add_option("--bound-threads", options->bound_threads,
+                 "read, write of a file: also by so many threads with preadv or pwritev and "
+                 "O_DIRECT, in turn with it; 0: not")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
   app.add_flag("--open-child", options->open_child)->group("");  // open starts itself with it
   return Parse(app, argc, argv, [&] {
     FinishSweep(texts, options);
     options->cpus = ParseCpuList(cpus);
     options->bind = bind == "cores";
+    const bool stores = options->op == "read" || options->op == "write";
+    if (piece_bytes.empty()) piece_bytes = stores ? "128K" : "16K";
     options->piece_bytes = BytesOrThrow("--piece-bytes", piece_bytes);
+    if (stores) CheckStore(app, options);
     if (options->piece_bytes == 0) throw CLI::ValidationError("--piece-bytes", "is 0");
     const bool moves = options->op == "pull" || options->op == "push";
     if (moves && options->ranks % 2 != 0) {
       throw CLI::ValidationError("--ranks", std::to_string(options->ranks) +
                                                 ": transfers are between pairs, so an even number");
     }
-    const bool other = moves || options->op == "join" || options->op == "open" ||
+    const bool other = moves || stores || options->op == "join" || options->op == "open" ||
                        options->op == "soak" || options->op == "idle";
     if (!other && !ParseOperation(options->op)) {
       throw CLI::ValidationError("op", "\"" + options->op + "\" is not an operation; known: " +
                                            AllNames(kOperationCount, OperationName) +
-                                           " pull push join open soak idle");
+                                           " pull push read write join open soak idle");
     }
   });
 }

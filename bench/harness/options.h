@@ -42,15 +42,21 @@ struct SweepOptions {
 absl::StatusOr<std::unique_ptr<NetCluster>> StartNodes(const SweepOptions& options);
 
 struct PerfOptions : SweepOptions {
-  std::string op;         // an Operation's name, or pull, push, join, open, soak, idle
+  std::string op;         // an Operation's name, or pull, push, read, write, join, open, soak, idle
   std::vector<int> cpus;  // ranks may run on these; empty: all
   bool bind = false;      // one rank on each of them in turn
   int64_t count = 0;      // of join, open, soak, idle: how many or how long; 0: their default
   bool open_child = false;
-  // Of pull and push.
+  // Of pull, push, read and write.
   uint64_t piece_bytes = 16 << 10;
   std::string form = "ids";  // or runs, pieces, all
-  int in_flight = 1;
+  int in_flight = 1;         // pull and push
+  // Of read and write: one of a file and an object.
+  std::string file;
+  std::string endpoint;  // a URL, or a name of the configuration of --socket's daemon
+  std::string bucket;
+  std::string key;
+  int bound_threads = 32;
 };
 
 struct CompareOptions : SweepOptions {

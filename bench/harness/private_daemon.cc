@@ -71,15 +71,15 @@ absl::StatusOr<std::unique_ptr<DaemonUnderTest>> DaemonUnderTest::Spawn(
   return daemon;
 }
 
-absl::StatusOr<std::unique_ptr<DaemonUnderTest>> DaemonUnderTest::Start(const std::string& socket) {
+absl::StatusOr<std::unique_ptr<DaemonUnderTest>> DaemonUnderTest::Start(
+    const std::string& socket, const std::vector<std::string>& flags) {
   if (!socket.empty()) {
     std::unique_ptr<DaemonUnderTest> daemon(new DaemonUnderTest);
     daemon->socket_ = socket;
     SHUNT_ASSIGN_OR_RETURN(daemon->pid_, PidBehind(socket));
     return daemon;
   }
-  SHUNT_ASSIGN_OR_RETURN(auto daemon,
-                         Spawn([](const std::string&) { return std::vector<std::string>{}; }, -1));
+  SHUNT_ASSIGN_OR_RETURN(auto daemon, Spawn([&](const std::string&) { return flags; }, -1));
   SHUNT_RETURN_IF_ERROR(daemon->AwaitReady());
   return daemon;
 }
@@ -133,10 +133,11 @@ DaemonUnderTest::~DaemonUnderTest() {
 }
 
 absl::StatusOr<std::unique_ptr<Daemons>> Daemons::Start(NetCluster* cluster,
-                                                        const std::string& socket) {
+                                                        const std::string& socket,
+                                                        const std::vector<std::string>& flags) {
   auto daemons = std::make_unique<Daemons>();
   if (cluster == nullptr) {
-    SHUNT_ASSIGN_OR_RETURN(auto daemon, DaemonUnderTest::Start(socket));
+    SHUNT_ASSIGN_OR_RETURN(auto daemon, DaemonUnderTest::Start(socket, flags));
     daemons->all_.push_back(std::move(daemon));
     return daemons;
   }

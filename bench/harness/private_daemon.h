@@ -34,9 +34,10 @@ class TemporaryDirectory {
 // The daemon that a benchmark talks to: its own, ended with it, or one that runs already.
 class DaemonUnderTest {
  public:
-  // `socket` empty: starts the shuntd beside the running program and waits until it takes
-  // connections.
-  static absl::StatusOr<std::unique_ptr<DaemonUnderTest>> Start(const std::string& socket);
+  // `socket` empty: starts the shuntd beside the running program, with `flags` too, and waits until
+  // it takes connections.
+  static absl::StatusOr<std::unique_ptr<DaemonUnderTest>> Start(
+      const std::string& socket, const std::vector<std::string>& flags = {});
   // One on a node of a cluster, configured as its member. Returns at once: the others may have to
   // be there before it takes connections. AwaitReady follows.
   static absl::StatusOr<std::unique_ptr<DaemonUnderTest>> SpawnOn(NetCluster* cluster, int node);
@@ -70,7 +71,8 @@ class Daemons {
   // `cluster` null: one daemon, as DaemonUnderTest::Start. Otherwise one on each node (aggregators
   // too), all ready.
   static absl::StatusOr<std::unique_ptr<Daemons>> Start(NetCluster* cluster,
-                                                        const std::string& socket);
+                                                        const std::string& socket,
+                                                        const std::vector<std::string>& flags = {});
 
   const DaemonUnderTest& operator[](int node) const { return *all_[static_cast<size_t>(node)]; }
 

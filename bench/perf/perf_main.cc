@@ -16,6 +16,7 @@
 #include "bench/harness/worker.h"
 #include "bench/perf/lifecycle.h"
 #include "bench/perf/shunt_backend.h"
+#include "bench/perf/stores.h"
 #include "bench/perf/transfers.h"
 #include "runtime/core/status.h"
 
@@ -187,7 +188,8 @@ absl::Status RunBenchmark(const PerfOptions& options, uint64_t* wrong) {
                                       options.op);
   }
   SHUNT_ASSIGN_OR_RETURN(const auto cluster, StartNodes(options));
-  SHUNT_ASSIGN_OR_RETURN(const auto daemons, Daemons::Start(cluster.get(), options.socket));
+  SHUNT_ASSIGN_OR_RETURN(const auto daemons,
+                         Daemons::Start(cluster.get(), options.socket, StoreFlags(options)));
   const Layout layout{options.ranks, options.nodes};
   const RankHome home(layout, cluster.get(), *daemons);
   const DaemonUnderTest& daemon = (*daemons)[0];
@@ -200,6 +202,8 @@ absl::Status RunBenchmark(const PerfOptions& options, uint64_t* wrong) {
     *wrong = sweep.wrong();
   } else if (moves) {
     status = BenchmarkTransfers(options, home, cluster.get(), &records, wrong);
+  } else if (options.op == "read" || options.op == "write") {
+    status = BenchmarkStores(options, daemon.socket(), &records, wrong);
   } else if (options.op == "join") {
     status = BenchmarkJoin(options, home, &records);
   } else if (options.op == "open") {

@@ -3,54 +3,17 @@
 #include <shunt/client.h>
 
 #include <algorithm>
-#include <numeric>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "bench/harness/record.h"
 #include "bench/harness/worker.h"
+#include "bench/perf/side.h"
 #include "runtime/core/clock.h"
 
 namespace shunt::bench {
 namespace {
-
-uint8_t ByteAt(uint64_t i) { return static_cast<uint8_t>((i * 2654435761u) >> 13); }
-
-std::vector<uint32_t> Permutation(uint64_t count, unsigned seed) {
-  std::vector<uint32_t> ids(count);
-  std::iota(ids.begin(), ids.end(), 0);
-  std::shuffle(ids.begin(), ids.end(), std::mt19937(seed));
-  return ids;
-}
-
-// One side's pieces in the form that was asked for. Keeps the arrays.
-class Side {
- public:
-  Side(const std::string& form, const Cut& cut, unsigned seed, uint64_t region)
-      : form_(form), ids_(Permutation(cut.pieces, seed)) {
-    if (form == "all") std::iota(ids_.begin(), ids_.end(), 0);
-    for (const uint64_t id : ids_) {
-      if (form == "runs") runs_.push_back({id, 1, 1});
-      if (form == "pieces") pieces_.push_back({region, id * cut.piece_bytes, cut.piece_bytes});
-    }
-  }
-  Selection Of(const List& list) const {
-    if (form_ == "all") return list.All();
-    if (form_ == "runs") return list.Runs(runs_);
-    if (form_ == "pieces") return list.Pieces(pieces_);
-    return list.Ids(ids_);
-  }
-  uint64_t id(uint64_t i) const { return ids_[i]; }
-  uint64_t pieces() const { return ids_.size(); }
-
- private:
-  std::string form_;
-  std::vector<uint32_t> ids_;
-  std::vector<shunt_run> runs_;
-  std::vector<shunt_piece> pieces_;
-};
 
 // A rank's process.
 class Rank {
@@ -153,11 +116,6 @@ class Rank {
 };
 
 }  // namespace
-
-Cut CutOf(uint64_t bytes, uint64_t piece_bytes) {
-  const uint64_t piece = std::min(bytes, piece_bytes);
-  return {piece, bytes / piece};
-}
 
 int ServeTransfers(const PerfOptions& options, int rank, const std::string& socket,
                    Control* control, const std::string& peer_node, Found* found) {

@@ -18,15 +18,6 @@ struct Found {
   uint64_t region;  // of any rank: its memory's
 };
 
-// How one size is cut.
-struct Cut {
-  uint64_t piece_bytes;
-  uint64_t pieces;
-  uint64_t bytes() const { return piece_bytes * pieces; }
-};
-
-Cut CutOf(uint64_t bytes, uint64_t piece_bytes);
-
 // The rank's process: serves the driver's commands, each of which has the bytes of a transfer as
 // its problem's count. `found` is of all ranks; `peer_node` is "", or "@" and the node of the
 // section that this rank moves from or to. Returns the exit code.

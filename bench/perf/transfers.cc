@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/harness/job.h"
+#include "bench/perf/side.h"
 #include "bench/perf/transfer_rank.h"
 #include "runtime/core/check.h"
 #include "runtime/core/status.h"

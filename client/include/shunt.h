@@ -56,7 +56,7 @@ typedef enum shunt_code {
   SHUNT_UNIMPLEMENTED = 12,
   SHUNT_INTERNAL = 13,
   SHUNT_UNAVAILABLE = 14,    /* the daemon or a rank's process is gone */
-  SHUNT_DATA_LOSS = 15,      /* a store gave other bytes than it said it would */
+  SHUNT_DATA_LOSS = 15,      /* a disk or an object's server that fails */
   SHUNT_UNAUTHENTICATED = 16 /* an object's server does not know the keys */
 } shunt_code;
 

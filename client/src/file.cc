@@ -140,7 +140,7 @@ absl::Status File::Release() {
   if (state_.load() != State::kOpen) return absl::OkStatus();
   const LeaseRequest request =
       draft_ ? LeaseRequest(AbortDraft{region_id_}) : LeaseRequest(FreeRegion{region_id_});
-  const absl::Status status = session_->lease().Call(request, RequestDeadlineNs()).status();
+  absl::Status status = session_->lease().Call(request, RequestDeadlineNs()).status();
   // It is not there any more if a commit of it has failed, or with its session.
   if (!status.ok() && !absl::IsNotFound(status) && !absl::IsUnavailable(status)) return status;
   State open = State::kOpen;

@@ -108,6 +108,33 @@ def transfers():
     assert "even number" in done.stderr, done.stderr
 
 
+def stores():
+    need("shunt-perf", "shuntd")
+    with tempfile.TemporaryDirectory(dir=BIN) as directory:
+        path = pathlib.Path(directory) / "file"
+        for op in ("read", "write"):
+            for form in ("ids", "runs", "pieces", "all"):
+                for bound, piece in (("2", "4K"), ("0", "1000")):
+                    _, records = run("shunt-perf", op, "--file", path, "--form", form, "--sizes", "4K,1M", "--piece-bytes", piece,
+                                     "--bound-threads", bound, *BRIEF)
+                    assert [record["store"] for record in records] == ["file", "file"], records
+                    assert all(record["wrong"] == 0 and record["time_us"] > 0 for record in records), records
+                    assert all(("bound_gbps" in record) == (bound != "0") for record in records), records
+                    assert not path.exists(), "it was made, and is removed again"
+        before = os.urandom(100_000)
+        path.write_bytes(before)
+        run("shunt-perf", "read", "--file", path, "--sizes", "8K", *BRIEF)
+        assert path.read_bytes() == before
+        run("shunt-perf", "write", "--file", path, "--sizes", "8K", *BRIEF)
+        assert path.read_bytes()[8192:] == before[8192:] and path.read_bytes()[:8192] != before[:8192]
+        done, _ = run("shunt-perf", "read", "--file", path, "--sizes", "1M", *BRIEF, expect=1)
+        assert "has 100000 bytes, expected 1048576" in done.stderr, done.stderr
+    for arguments, words in (((), "one of --file and --endpoint"), (("--endpoint", "http://x"), "--bucket"),
+                             (("--endpoint", "x", "--bucket", "b", "--key", "k"), '"x"')):
+        done, _ = run("shunt-perf", "read", *arguments, expect=105)
+        assert words in done.stderr, done.stderr
+
+
 def peer(name):
     need("shunt-compare", f"shunt-peer-{name}")
     ops = [op for op in COLLECTIVES if (name, op) != ("gloo", "reduce_scatter")]
@@ -129,6 +156,8 @@ def compare():
         done = subprocess.run([script, argument], capture_output=True, text=True,
                               env={**os.environ, "SHUNT_BUILD_DIR": "/nonexistent"})
         assert done.returncode == status and "--target comparisons" in getattr(done, stream), done
+    done = subprocess.run([script, "fio", "--help"], capture_output=True, text=True)
+    assert done.returncode == 0 and "iodepth 32" in done.stdout, done
     need("shunt-compare", "shunt-peer-openmpi", "shunt-peer-shunt", "shuntd")
     _, records = run("shunt-compare", "openmpi", "reduce_scatter", "--ranks", "2", "--rounds", "2", "--sizes", "64K,256K",
                      "--bound", *BRIEF)
@@ -185,5 +214,5 @@ what = sys.argv[2]
 if what.startswith("peer_"):
     peer(what.removeprefix("peer_"))
 else:
-    {"limits": limits, "perf": perf, "transfers": transfers, "lifecycle": lifecycle, "compare": compare, "nodes_peers": nodes_peers,
+    {"limits": limits, "perf": perf, "transfers": transfers, "stores": stores, "lifecycle": lifecycle, "compare": compare, "nodes_peers": nodes_peers,
      "nodes_limits": nodes_limits}[what]()

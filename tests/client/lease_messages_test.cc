@@ -250,6 +250,65 @@ TEST_CASE("replies about transfers are read as protobuf wrote them") {
   CHECK(read.bytes_ahead == 4);
 }
 
+TEST_CASE("requests for files and objects are the bytes that protobuf would send") {
+  v1::LeaseRequest same;
+  same.set_id(300);
+  v1::OpenFileRequest& open = *same.mutable_open_file();
+  open.set_root("models");
+  open.set_path("a/b");
+  open.set_access(v1::FILE_ACCESS_READ_WRITE);
+  open.set_timeout_ms(7);
+  CHECK(Encode(300, OpenFile{"models", "a/b", true, 7}) == same.SerializeAsString());
+  same.mutable_open_file()->Clear();
+  CHECK(Encode(300, OpenFile{}) == same.SerializeAsString());
+
+  v1::CreateFileRequest& create = *same.mutable_create_file();
+  create.set_root("models");
+  create.set_path("a/b");
+  create.set_size_bytes(1ull << 40);
+  create.set_if_absent(true);
+  create.set_timeout_ms(8);
+  CHECK(Encode(300, CreateFile{"models", "a/b", 1ull << 40, true, 8}) == same.SerializeAsString());
+
+  const ObjectPlace place{"minio", "bucket", "key", "id", "secret", "token"};
+  const auto set_place = [](auto& request) {
+    request.set_endpoint("minio");
+    request.set_bucket("bucket");
+    request.set_key("key");
+    request.mutable_credentials()->set_access_key_id("id");
+    request.mutable_credentials()->set_secret_access_key("secret");
+    request.mutable_credentials()->set_session_token("token");
+  };
+  set_place(*same.mutable_open_object());
+  same.mutable_open_object()->set_timeout_ms(9);
+  CHECK(Encode(300, OpenObject{place, 9}) == same.SerializeAsString());
+  v1::CreateObjectRequest& object = *same.mutable_create_object();
+  set_place(object);
+  object.set_size_bytes(5);
+  object.set_if_absent(true);
+  object.set_timeout_ms(10);
+  CHECK(Encode(300, CreateObject{place, 5, true, 10}) == same.SerializeAsString());
+  // Without keys there are no credentials, not empty ones.
+  CHECK_FALSE(Parse(OpenObject{}).open_object().has_credentials());
+
+  CHECK(Parse(CommitDraft{5, 6}).commit_draft().region_id() == 5);
+  CHECK(Parse(CommitDraft{5, 6}).commit_draft().timeout_ms() == 6);
+  CHECK(Parse(AbortDraft{7}).abort_draft().region_id() == 7);
+  CHECK(Parse(SyncFile{8, 9}).sync_file().region_id() == 8);
+  CHECK(Parse(SyncFile{8, 9}).sync_file().timeout_ms() == 9);
+}
+
+TEST_CASE("replies about files are read as protobuf wrote them") {
+  v1::LeaseReply reply;
+  reply.mutable_open_file()->set_region_id(1ull << 60);
+  reply.mutable_open_file()->set_size_bytes(1ull << 50);
+  const auto opened = std::get<FileOpened>(Decode(reply).response);
+  CHECK(opened.region_id == 1ull << 60);
+  CHECK(opened.size_bytes == 1ull << 50);
+  reply.mutable_create_file()->set_region_id(3);
+  CHECK(std::get<FileCreated>(Decode(reply).response).region_id == 3);
+}
+
 TEST_CASE("a request without fields is still there") {
   CHECK(Parse(WatchNotifications{}).has_watch_notifications());
   CHECK(Parse(TakeNotifications{}).has_take_notifications());

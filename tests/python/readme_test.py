@@ -21,12 +21,12 @@ def block(language, of=1, number=0):
     return blocks[number]
 
 
-def run_python(text, *arguments):
+def run_python(text, *arguments, **options):
     """What the text prints as a program."""
     environment = {**os.environ, "PYTHONPATH": str(support.PACKAGE), **support.sanitizer_environment()}
     done = subprocess.run(
         [sys.executable, "-B", "-c", text, *arguments],
-        env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=support.PATIENCE,
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=support.PATIENCE, **options,
     )
     assert done.returncode == 0, done.stdout
     return done.stdout
@@ -60,10 +60,30 @@ class TransferExamples(support.DaemonTest):
 
     def test_the_example_of_the_page_on_transfers_runs(self):
         page = (support.ROOT / "docs" / "transfers.md").read_text()
-        (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        example, _ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
         printed = run_python(example)
         self.assertIn("Report(bytes=524288, route='copy'", printed)
         self.assertIn("Notification(sender='', payload=b'taken')", printed)
+
+
+class FileExample(support.DaemonTest):
+    def test_the_example_of_files_reads_and_writes(self):
+        page = (support.ROOT / "docs" / "transfers.md").read_text()
+        _, example = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        with tempfile.TemporaryDirectory() as directory:
+            daemon = support.Daemon("--storage-roots", f"models={directory}")
+            self.addCleanup(daemon.stop)
+            cache = os.path.join(directory, "cache.bin")
+            blocks = [os.urandom(4096) for _ in range(1024)]
+            with open(cache, "wb") as file:
+                file.write(b"".join(blocks))
+            run_python(f"import os; os.environ['SHUNT_SOCKET'] = {daemon.socket!r}\n" + example, cwd=directory)
+            blocks[5], blocks[6] = blocks[700], blocks[3]
+            with open(cache, "rb") as file:
+                self.assertEqual(file.read(), b"".join(blocks))
+            with open(os.path.join(directory, "step-100"), "rb") as file:
+                made = file.read()
+            self.assertEqual((len(made), made[:8192]), (4 << 20, blocks[5] + blocks[6]))
 
 
 class CppExample(support.DaemonTest):

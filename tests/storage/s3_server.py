@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs a command against a real S3 server: Ceph's gateway over one monitor and one object store in memory, all on
 loopback and in a directory that is removed afterwards. The command finds its addresses in SHUNT_TEST_S3 and
-SHUNT_TEST_S3_TLS, and who signed its certificate in SHUNT_TEST_S3_CA.
+SHUNT_TEST_S3_TLS, and who signed its certificate in SHUNT_TEST_S3_CA. SHUNT_TEST_S3_BYTES is what the store may
+hold (1 GiB).
 
   s3_server.py COMMAND...    exits with the command's code; 77 where the packages are missing
 """
@@ -49,7 +50,7 @@ mon allow pool size one = true
 [osd]
 osd data = {dir}/osd
 osd objectstore = memstore
-memstore device bytes = 1073741824
+memstore device bytes = {memory}
 osd class load list = *
 osd class default list = *
 [client.rgw]
@@ -87,7 +88,7 @@ class Server:
         self.fsid = str(uuid.uuid4())
         (self.dir / "ceph.conf").write_text(CONFIG.format(
             fsid=self.fsid, dir=directory, mon1=self.mon1, mon2=self.mon2, http=self.http, https=self.https,
-            first=base, last=base + 99))
+            first=base, last=base + 99, memory=os.environ.get("SHUNT_TEST_S3_BYTES", 1 << 30)))
         self.environment = dict(os.environ, CEPH_CONF=str(self.dir / "ceph.conf"))
         self.running = []
 

@@ -255,6 +255,31 @@ TEST_CASE("a file that a list names stays open when its handle goes, and a close
   }());
 }
 
+TEST_CASE("what is dropped is closed, whatever becomes of it first") {
+  const TestDaemon few(
+      {"--storage-roots", "data=" + Root().path(), "--max-regions-per-session", "2"});
+  REQUIRE_NOTHROW([&] {
+    Write(Root() / "few", Noise(kBytes, 11));
+    Session session = Open(few);
+    Agent agent = session.Agent(FreshAgent("few"));
+    for (int i = 0; i < 10; ++i) {
+      const File file = session.OpenFile("data", "few");
+      const List list = agent.Prepare({file.Piece(0, kBytes)});
+      const File draft = session.CreateFile("data", "few-draft", kBytes);
+      const List other = agent.Prepare({draft.Piece(0, kBytes)});
+    }
+    for (int i = 0; i < 10; ++i) {
+      File draft = session.CreateFile("data", "few-draft", 0);
+      i % 2 == 0 ? draft.Commit() : draft.Close();
+      File file = session.OpenFile("data", "few");
+      if (i % 2 == 0) file.Close();
+    }
+    const File one = session.OpenFile("data", "few"), two = session.OpenFile("data", "few");
+    ExpectError(SHUNT_RESOURCE_EXHAUSTED, {"max_regions_per_session", "2"},
+                [&] { session.OpenFile("data", "few"); });
+  }());
+}
+
 TEST_CASE("a file that a transfer uses is not closed, and a draft not committed") {
   REQUIRE_NOTHROW([] {
     // Pieces far apart, each of its own read: long enough to be met in flight.

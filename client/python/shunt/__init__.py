@@ -21,6 +21,7 @@ from .errors import (
     Aborted,
     AlreadyExists,
     Cancelled,
+    DataLoss,
     DeadlineExceeded,
     Error,
     FailedPrecondition,
@@ -31,10 +32,12 @@ from .errors import (
     OutOfRange,
     PermissionDenied,
     ResourceExhausted,
+    Unauthenticated,
     Unavailable,
     Unimplemented,
     Unknown,
 )
+from .file import File, FileBlocks, ObjectCredentials
 from .group import Group
 from .operation import Operation
 from .session import Session, connect
@@ -57,10 +60,13 @@ __all__ = [
     "Cancelled",
     "Collectives",
     "Communicator",
+    "DataLoss",
     "DeadlineExceeded",
     "Error",
     "Explanation",
     "FailedPrecondition",
+    "File",
+    "FileBlocks",
     "Group",
     "Internal",
     "InvalidArgument",
@@ -68,6 +74,7 @@ __all__ = [
     "List",
     "NotFound",
     "Notification",
+    "ObjectCredentials",
     "Operation",
     "OutOfRange",
     "PermissionDenied",
@@ -76,6 +83,7 @@ __all__ = [
     "Selection",
     "Session",
     "Transfer",
+    "Unauthenticated",
     "Unavailable",
     "Unimplemented",
     "Unknown",

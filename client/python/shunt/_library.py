@@ -50,7 +50,29 @@ class Set(Structure):
         ("dimensions", c_uint32),
         ("reserved", c_uint32),
         ("dims", Dimension * 3),
+        ("file", c_void_p),
+        ("offset", c_uint64),
     ]
+
+
+class CreateOptions(Structure):
+    _fields_ = [("struct_size", c_size_t), ("timeout_ns", c_int64), ("flags", c_uint32), ("reserved", c_uint32)]
+
+
+class ObjectStruct(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("endpoint", c_char_p),
+        ("bucket", c_char_p),
+        ("key", c_char_p),
+        ("access_key_id", c_char_p),
+        ("secret_access_key", c_char_p),
+        ("session_token", c_char_p),
+    ]
+
+
+class FileFacts(Structure):
+    _fields_ = [("struct_size", c_size_t), ("bytes", c_uint64), ("region_id", c_uint64)]
 
 
 class PublishOptions(Structure):
@@ -196,6 +218,18 @@ class Library:
         self.transfer_explain = function(
             "transfer_explain", c_int, c_void_p, c_int32, selection, selection, options, POINTER(ExplanationStruct)
         )
+        self.file_open_fd = function("file_open_fd", c_int, c_void_p, c_int, c_int32, c_int64, pointer_out)
+        self.file_open = function("file_open", c_int, c_void_p, c_char_p, c_char_p, c_int32, c_int64, pointer_out)
+        creation = POINTER(CreateOptions)
+        self.file_create = function("file_create", c_int, c_void_p, c_char_p, c_char_p, c_uint64, creation, pointer_out)
+        place = POINTER(ObjectStruct)
+        self.object_open = function("object_open", c_int, c_void_p, place, c_int64, pointer_out)
+        self.object_create = function("object_create", c_int, c_void_p, place, c_uint64, creation, pointer_out)
+        self.file_info = function("file_info", c_int, c_void_p, POINTER(FileFacts))
+        self.file_sync = function("file_sync", c_int, c_void_p, c_int64)
+        self.file_commit = function("file_commit", c_int, c_void_p, c_int64)
+        self.file_close = function("file_close", c_int, c_void_p)
+        self.file_release = function("file_release", None, c_void_p)
         self.notify = function("notify", c_int, c_void_p, c_char_p, c_char_p, c_uint64)
         self.notifications_take = function(
             "notifications_take", c_int, c_void_p, c_uint32, c_int64, POINTER(POINTER(NotificationsStruct))

@@ -1,4 +1,4 @@
-"""What transfers name: lists of pieces of memory, and selections of them."""
+"""What transfers name: lists of pieces of memory or files, and selections of them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ._lease import Lease
 from ._library import Dimension, ListFacts, SelectionStruct, Set
 from .errors import InvalidArgument
+from .file import File, FileBlocks
 
 _ALL, _RUNS, _IDS32, _IDS64, _PIECES, _POINTERS = range(6)
 
@@ -46,25 +47,32 @@ class Blocks:
             out.dims[i] = Dimension(x.shape[i], x.strides[i])
 
 
-# One array means its rows.
-Sets = Union[NDArray[Any], Blocks, Sequence[Union[NDArray[Any], Blocks]]]
+# One array means its rows, one file all of it.
+OneSet = Union[NDArray[Any], Blocks, File, FileBlocks]
+Sets = Union[OneSet, Sequence[OneSet]]
 
 
 def write_sets(what: str, sets: Sets) -> Tuple[Any, int, Tuple[Any, ...]]:
     """The C array, its length, and what has to stay alive."""
-    several = [sets] if isinstance(sets, (np.ndarray, Blocks)) else list(sets)
+    several = [sets] if isinstance(sets, (np.ndarray, Blocks, File, FileBlocks)) else list(sets)
     if not several:
         raise InvalidArgument(f"{what}: no sets, expected 1 to 1024")
-    blocks = [s if isinstance(s, Blocks) else Blocks(s) for s in several]
+    blocks = [_pieces_of(s) for s in several]
     written = (Set * len(blocks))()
     for out, one in zip(written, blocks):
         one._write(out)
-    return written, len(blocks), tuple(one.array for one in blocks)
+    return written, len(blocks), tuple(one.file if isinstance(one, FileBlocks) else one.array for one in blocks)
+
+
+def _pieces_of(one: OneSet) -> Union[Blocks, FileBlocks]:
+    if isinstance(one, File):
+        return one.piece(0, one.bytes)
+    return one if isinstance(one, (Blocks, FileBlocks)) else Blocks(one)
 
 
 class List:
     """Pieces that transfers name, by number: of a section, one's own (Agent.publish, Session.prepare) or another
-    agent's (Session.fetch). Keeps the arrays that it was made from. As a side of a transfer it means all of them.
+    agent's (Session.fetch). Keeps the arrays and files that it was made from. As a side of a transfer it means all of them.
 
     pieces, piece_bytes (0 if they differ), bytes, version and incarnation (of a section; else 0), node (of another
     agent; "" is this one).

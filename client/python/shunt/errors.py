@@ -85,6 +85,18 @@ class Unavailable(Error, ConnectionError):
     code = 14
 
 
+class DataLoss(Error):
+    """A disk that cannot read or write, an object's server whose answers make no sense."""
+
+    code = 15
+
+
+class Unauthenticated(Error):
+    """An object's server does not know the keys."""
+
+    code = 16
+
+
 class LibraryNotFound(Error, ImportError):
     """libshunt.so could not be loaded; the words name every place that was tried."""
 
@@ -108,6 +120,8 @@ _BY_CODE: Dict[int, Type[Error]] = {
         Unimplemented,
         Internal,
         Unavailable,
+        DataLoss,
+        Unauthenticated,
     )
 }
 

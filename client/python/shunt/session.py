@@ -10,7 +10,7 @@ from typing import Any, Dict, Optional, Sequence, Tuple, Type, Union
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _dtypes, memory
+from . import _dtypes, file as files, memory
 from ._interruptible import interruptible
 from ._lease import Lease
 from ._library import ExplanationStruct, JoinOptions, Library, OpenOptions, TransferOptions, load
@@ -18,6 +18,7 @@ from .agent import Agent, access_code, encoded
 from .communicator import Communicator
 from .descriptors import List, Selection, Sets, Side, select, write_sets
 from .errors import FailedPrecondition, InvalidArgument, NotFound
+from .file import File, ObjectCredentials, Opened
 from .operation import nanoseconds
 from .transfer import Explanation, Transfer
 
@@ -156,7 +157,8 @@ class Session:
         return List(lease, pointer.value or 0, f"{agent}/{section}", ())
 
     def prepare(self, sets: Sets) -> List:
-        """A list of one's own memory, for any number of transfers; see Agent.publish for `sets`."""
+        """A list of one's own memory, or of files and objects, for any number of transfers; see Agent.publish for
+        `sets`."""
         lease = self._open("prepare")
         written, count, keep = write_sets("prepare", sets)
         pointer = ctypes.c_void_p()
@@ -227,6 +229,47 @@ class Session:
         if status:
             raise lease.library.error(status)
         return Transfer(lease, pointer.value or 0, what, (mine.list, theirs.list))
+
+    # ---- files and objects
+
+    def open_file(self, file: Optional[Opened] = None, *, root: Optional[str] = None, path: Optional[str] = None,
+                  writable: bool = False, timeout: Optional[float] = 60.0) -> File:
+        """A file as a side of transfers: a path that this process may open, or a descriptor or file object that it
+        has open (and that stays its own); or `path` below a `root` of the daemon's configuration. Transfers write
+        in place, never beyond the end that the file has now; sync() makes that durable.
+
+        Errors of opening a path are Python's own. Of the daemon: NotFound, PermissionDenied (also: a link on the way
+        below a root), InvalidArgument (no regular file), ResourceExhausted names the limit.
+        """
+        lease = self._open("open_file")
+        if file is not None and root is None and path is None:
+            return files.open_descriptor(lease, file, writable, timeout)
+        if file is not None or root is None or path is None:
+            raise InvalidArgument("open_file: expected a file, or a root and a path below it")
+        return files.open_below(lease, root, path, writable, timeout)
+
+    def create_file(self, root: str, path: str, size: int, if_absent: bool = False,
+                    timeout: Optional[float] = 60.0) -> File:
+        """A draft of a file of `size` bytes below a root: transfers write each of them once, then commit() makes it
+        appear whole. Until then nothing is to be seen of it; if it is closed or its session ends, nothing ever is.
+        `if_absent`: AlreadyExists, at once or of the commit, if there is one by that name; otherwise it is replaced.
+        """
+        return files.create_below(self._open("create_file"), root, path, size, if_absent, timeout)
+
+    def open_object(self, endpoint: str, bucket: str, key: str, credentials: Optional[ObjectCredentials] = None,
+                    timeout: Optional[float] = 60.0) -> File:
+        """An object of an endpoint of the daemon's configuration, for reading; without credentials requests are not
+        signed. NotFound; PermissionDenied; Unauthenticated: the server does not know the keys; Unavailable: it does
+        not answer."""
+        return files.open_object(self._open("open_object"), endpoint, bucket, key, credentials, timeout)
+
+    def create_object(self, endpoint: str, bucket: str, key: str, size: int,
+                      credentials: Optional[ObjectCredentials] = None, if_absent: bool = False,
+                      timeout: Optional[float] = 60.0) -> File:
+        """A draft of an object, as create_file()."""
+        return files.create_object(
+            self._open("create_object"), endpoint, bucket, key, size, credentials, if_absent, timeout
+        )
 
     # ---- life
 

@@ -17,7 +17,7 @@ class Report(NamedTuple):
     """Of a transfer that has ended well. Times in seconds."""
 
     bytes: int
-    route: str  # "copy": within the node; "pull", "push": between nodes
+    route: str  # "copy": within the node; "pull", "push": between nodes; "read", "write": of files and objects
     waited: float  # until the first byte was moved
     moved: float  # from there to the end
 
