@@ -69,9 +69,9 @@ std::vector<absl::Status> BlockObjects::Read(std::span<const Wanted> blocks, int
         outcomes[begin + i] = Because(opened.status(), absl::StrCat("read object ", place_.bucket,
                                                                     "/", Place(wanted.key).key));
       } else if ((*opened)->bytes() != wanted.bytes) {
-        outcomes[begin + i] = absl::NotFoundError(
-            absl::StrCat("object ", place_.bucket, "/", Place(wanted.key).key, " has ",
-                         (*opened)->bytes(), " bytes, expected ", wanted.bytes, ": it is another one"));
+        outcomes[begin + i] = absl::NotFoundError(absl::StrCat(
+            "object ", place_.bucket, "/", Place(wanted.key).key, " has ", (*opened)->bytes(),
+            " bytes, expected ", wanted.bytes, ": it is another one"));
       } else {
         files[i] = *std::move(opened);
       }
