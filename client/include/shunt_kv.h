@@ -27,12 +27,12 @@ typedef struct shunt_kv_options {
   uint64_t block_bytes;  /* the most that a block may have; slots are multiples of 4096 */
   uint64_t memory_bytes; /* at least a block */
   const char* directory; /* NULL: no file tier. It must be there, and no other store's */
-  uint64_t file_bytes;   /* with a directory: at least a block; taken from the disk at once */
+  uint64_t file_bytes;   /* with a directory: at least memory_bytes; taken from the disk at once */
   /* NULL: no objects. The endpoint is one of the daemon's (storage.s3). */
   const char* object_endpoint;
   const char* object_bucket;
   const char* object_prefix;        /* NULL: "" */
-  uint64_t object_bytes;            /* at least a block */
+  uint64_t object_bytes;            /* at least memory_bytes */
   const char* object_access_key_id; /* NULL: requests are not signed */
   const char* object_secret_access_key;
   const char* object_session_token; /* NULL: none */

@@ -111,11 +111,13 @@ void SlotMap::Free(uint32_t slot) {
   free_.insert(slot);
 }
 
-std::vector<uint32_t> SlotMap::Oldest(size_t max, bool dirty) const {
+std::vector<uint32_t> SlotMap::Oldest(size_t max, bool dirty,
+                                      const std::function<bool(const Block&)>& may) const {
   std::vector<uint32_t> oldest;
   for (const auto& [used, slot] : dirty ? dirty_ : clean_) {
     if (oldest.size() == max) break;
-    if (slots_[slot].pins == 0) oldest.push_back(slot);
+    const Slot& s = slots_[slot];
+    if (s.pins == 0 && (!may || may(s.block))) oldest.push_back(slot);
   }
   return oldest;
 }

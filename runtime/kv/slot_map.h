@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -73,8 +74,9 @@ class SlotMap {
   // A doomed slot without pins.
   void Free(uint32_t slot);
 
-  // Held slots without pins, the least recent first.
-  std::vector<uint32_t> Oldest(size_t max, bool dirty) const;
+  // Held slots without pins, the least recent first; only those whose blocks `may` allows.
+  std::vector<uint32_t> Oldest(size_t max, bool dirty,
+                               const std::function<bool(const Block&)>& may = nullptr) const;
   // Doomed slots without pins.
   std::vector<uint32_t> Doomed() const;
 

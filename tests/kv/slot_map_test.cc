@@ -28,6 +28,14 @@ TEST_CASE("the least recently used block is given up first") {
   CHECK_FALSE(map.Reserve("d"));
 }
 
+TEST_CASE("only what may be given up is") {
+  SlotMap map(3);
+  const uint32_t a = Put(map, "a");
+  Put(map, "b");
+  const uint32_t c = Put(map, "c");
+  CHECK(map.Oldest(9, false, [](const Block& block) { return block.key != "b"; }) == Slots{a, c});
+}
+
 TEST_CASE("a pinned slot is not given up") {
   SlotMap map(2);
   const uint32_t a = Put(map, "a"), b = Put(map, "b");

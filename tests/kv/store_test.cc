@@ -113,6 +113,19 @@ TEST_CASE("a put of many more blocks than memory has waits for the disk, not for
   CHECK(c.Stats().misses == 0);
 }
 
+TEST_CASE("a flush ends also when the file has no more slots than memory") {
+  const TempDir dir;
+  ExpectError(SHUNT_INVALID_ARGUMENT, {"file_bytes is 57344, expected at least memory_bytes"},
+              [&] { StoreClient(Daemon().socket(), WithFile(8, dir.path(), 7)); });
+  StoreClient c(Daemon().socket(), WithFile(8, dir.path(), 8));
+  for (int round = 0; round < 20; ++round) {
+    c.Put(Keys(round * 5, round * 5 + 5));
+    (void)c.Get(Keys(round * 3, round * 3 + 3));
+    c.store->Flush(20s).Wait();
+    REQUIRE(c.Stats().dirty == 0);
+  }
+}
+
 TEST_CASE("a store finds its blocks again") {
   const TempDir dir;
   const auto keys = Keys(0, 20);

@@ -39,15 +39,22 @@ absl::Status CheckOptions(const StoreOptions& o) {
         absl::StrCat("block_bytes is ", o.block_bytes, ", expected 1 to ", kBlockBytesMax));
   }
   const uint64_t slot_bytes = Rounded(o.block_bytes);
-  SHUNT_RETURN_IF_ERROR(Slots("memory_bytes", o.memory_bytes, slot_bytes).status());
+  SHUNT_ASSIGN_OR_RETURN(const uint32_t memory, Slots("memory_bytes", o.memory_bytes, slot_bytes));
+  // Or a flush of what memory holds could never end.
+  const auto below = [&](const char* name, uint64_t bytes) -> absl::Status {
+    SHUNT_ASSIGN_OR_RETURN(const uint32_t slots, Slots(name, bytes, slot_bytes));
+    if (slots >= memory) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " is ", bytes, ", expected at least memory_bytes, ", o.memory_bytes));
+  };
   if (!o.directory.empty()) {
-    SHUNT_RETURN_IF_ERROR(Slots("file_bytes", o.file_bytes, slot_bytes).status());
+    SHUNT_RETURN_IF_ERROR(below("file_bytes", o.file_bytes));
   } else if (o.file_bytes != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("file_bytes is ", o.file_bytes, ", and there is no directory"));
   }
   if (!o.objects.endpoint.empty()) {
-    SHUNT_RETURN_IF_ERROR(Slots("object_bytes", o.object_bytes, slot_bytes).status());
+    SHUNT_RETURN_IF_ERROR(below("object_bytes", o.object_bytes));
   } else if (o.object_bytes != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("object_bytes is ", o.object_bytes, ", and there is no object_endpoint"));

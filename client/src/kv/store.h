@@ -159,8 +159,12 @@ class Store final : private ForkTarget {
   // A slot for it: free, or of the oldest block that may go. Nothing: wait.
   std::optional<uint32_t> TakeMemorySlot(const std::string& key);
   void UnpinMemory(uint32_t slot);
-  // A tier below has lost its block: what memory has of it is to be written again.
-  void LostBelow(const std::string& key);
+  // A tier below has lost its block: what memory has of it is to be written again. False if no tier
+  // has it any more.
+  bool LostBelow(const std::string& key);
+  // The first to go below: blocks that memory does not hold, which would have to be written again.
+  // There are some, as the tier below has as many slots as memory at least.
+  std::vector<uint32_t> OldestBelow(const SlotMap& map, size_t max) const;
   bool TouchPresent(const std::string& key, std::optional<Tier>* tier);
   void MemoryLoop();
   void ExpireParked(Lock& lock);

@@ -94,7 +94,7 @@ void Store::EndPart(Lock& lock, const GetPtr& get, Tier tier, std::vector<GetBlo
       ++facts_.misses;
       if (map->held(block.slot)) {
         map->Doom(block.slot);
-        LostBelow(block.key);
+        (void)LostBelow(block.key);
       }
     } else {
       if (tier != Tier::kMemory) ++facts_.errors;

@@ -25,14 +25,18 @@ void Store::UnpinMemory(uint32_t slot) {
   if (memory_map_.pins(slot) == 0) WakePuts();
 }
 
-void Store::LostBelow(const std::string& key) {
-  if (file_map_ && file_map_->Find(key)) return;
-  if (object_map_ && object_map_->Find(key)) return;
-  if (const auto slot = memory_map_.Find(key)) {
-    memory_map_.SetDirty(*slot, true);
-  } else {
-    ++facts_.dropped;
-  }
+bool Store::LostBelow(const std::string& key) {
+  if (file_map_ && file_map_->Find(key)) return true;
+  if (object_map_ && object_map_->Find(key)) return true;
+  const auto slot = memory_map_.Find(key);
+  if (slot) memory_map_.SetDirty(*slot, true);
+  return slot.has_value();
+}
+
+std::vector<uint32_t> Store::OldestBelow(const SlotMap& map, size_t max) const {
+  return map.Oldest(max, /*dirty=*/false, [this](const tiers::Block& block) {
+    return !memory_map_.Find(block.key).has_value();
+  });
 }
 
 bool Store::TouchPresent(const std::string& key, std::optional<Tier>* tier) {

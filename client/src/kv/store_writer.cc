@@ -128,14 +128,14 @@ std::vector<uint32_t> Store::NextDirty() {
 absl::Status Store::MakeFileRoom(Lock& lock, size_t count) {
   const uint64_t free = file_map_->counts().free;
   if (free >= count) return absl::OkStatus();
-  const std::vector<uint32_t> oldest = file_map_->Oldest(count - free, /*dirty=*/false);
+  const std::vector<uint32_t> oldest = OldestBelow(*file_map_, count - free);
   if (object_map_) DemoteToObjects(lock, oldest);
   for (const uint32_t slot : oldest) {
     if (!file_map_->held(slot) || file_map_->pins(slot) > 0) continue;  // erased, or asked for
     const std::string key = file_map_->block(slot).key;
     file_map_->Doom(slot);
     ++facts_.tiers[Number(Tier::kFile)].evictions;
-    LostBelow(key);
+    if (!LostBelow(key)) ++facts_.dropped;
   }
   return UnnameDoomed(lock, Tier::kFile);
 }
@@ -154,7 +154,7 @@ absl::Status Store::WriteToFile(Lock& lock, const std::vector<uint32_t>& slots) 
   }
   if (written.empty()) {
     // All that could be given up is being read: a reader will say when it has ended.
-    file_pinned_ = !file_map_->counts().free && file_map_->Oldest(1, false).empty();
+    file_pinned_ = !file_map_->counts().free && OldestBelow(*file_map_, 1).empty();
     if (file_pinned_ && !flushes_.empty()) {
       writer_changed_.wait(lock, [this] { return !file_pinned_; });
     }
@@ -231,11 +231,11 @@ void Store::DemoteToObjects(Lock& lock, const std::vector<uint32_t>& file_slots)
 
 absl::Status Store::PutObject(Lock& lock, const shunt::tiers::Block& block, const std::byte* data) {
   if (object_map_->counts().free == 0) {
-    for (const uint32_t old : object_map_->Oldest(BatchBlocks(), /*dirty=*/false)) {
+    for (const uint32_t old : OldestBelow(*object_map_, BatchBlocks())) {
       const std::string key = object_map_->block(old).key;
       object_map_->Doom(old);
       ++facts_.tiers[Number(Tier::kObjects)].evictions;
-      LostBelow(key);
+      if (!LostBelow(key)) ++facts_.dropped;
       if (object_map_->counts().doomed >= std::max<uint64_t>(1, object_map_->slots() / 16)) break;
     }
     SHUNT_RETURN_IF_ERROR(UnnameDoomed(lock, Tier::kObjects));
