@@ -15,8 +15,8 @@ install(TARGETS shuntd shuntctl shunt-perf shunt-sim RUNTIME DESTINATION ${CMAKE
 install(TARGETS shunt_client EXPORT shunt
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(FILES client/include/shunt.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(FILES client/include/shunt/client.h client/include/shunt/files.h client/include/shunt/transfers.h
+install(FILES client/include/shunt.h client/include/shunt_kv.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES client/include/shunt/client.h client/include/shunt/files.h client/include/shunt/kv.h client/include/shunt/transfers.h
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shunt)
 install(FILES deploy/systemd/shuntd.toml.example DESTINATION ${CMAKE_INSTALL_DOCDIR})
 

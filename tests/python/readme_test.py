@@ -35,7 +35,7 @@ def run_python(text, *arguments, **options):
 class PythonExample(support.DaemonTest):
     def test_example_runs_as_four_processes(self):
         with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
-            file.write(block("python", of=2))
+            file.write(block("python", of=3))
             file.flush()
             environment = {**os.environ, "PYTHONPATH": str(support.PACKAGE), **support.sanitizer_environment()}
             ranks = [
@@ -53,7 +53,10 @@ class PythonExample(support.DaemonTest):
 
 class TransferExamples(support.DaemonTest):
     def test_the_readmes_example_prints_what_it_says(self):
-        self.assertEqual(run_python(block("python", of=2, number=1)), "42.0 7.0\n")
+        self.assertEqual(run_python(block("python", of=3, number=1)), "42.0 7.0\n")
+
+    def test_the_example_of_a_block_store_prints_what_it_says(self):
+        self.assertEqual(run_python(block("python", of=3, number=2)), "16 4096 3.0\n")
 
     def test_the_example_of_the_page_on_transfers_runs(self):
         page = (support.ROOT / "docs" / "transfers.md").read_text()

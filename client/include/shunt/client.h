@@ -432,6 +432,9 @@ class Buffer {
 
 class Agent;
 class File;
+namespace kv {
+class Store;
+}
 struct Object;
 struct CreateOptions;
 
@@ -512,6 +515,7 @@ class Session {
 
  private:
   friend class shunt::Agent;
+  friend class kv::Store;
   internal::SessionHandle session_;
 };
 

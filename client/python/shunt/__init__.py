@@ -11,6 +11,7 @@ A thin layer over libshunt's C interface. Every failure is a shunt.Error whose t
 and which value.
 """
 
+from . import kv
 from ._collectives import Collectives
 from ._library import load as _load
 from .agent import Agent, Notification
@@ -87,5 +88,6 @@ __all__ = [
     "Unimplemented",
     "Unknown",
     "connect",
+    "kv",
     "library_version",
 ]
