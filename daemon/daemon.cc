@@ -41,6 +41,7 @@ constexpr auto kStopPoll = std::chrono::milliseconds(5);
 // coordinator may have died before it could tell them. A join takes seconds at most from there.
 constexpr auto kUnusedMax = std::chrono::seconds(120);
 constexpr auto kTellingMax = std::chrono::seconds(1);
+constexpr auto kStoresMax = std::chrono::seconds(1);
 
 // The directory of the socket, if it is missing and below /run, which is empty after a boot.
 absl::Status MakeParent(const std::string& socket) {
@@ -87,6 +88,7 @@ StoreRegions::Options StoresOf(const Config& config) {
   rlimit files{};
   // A draft has up to four: itself twice, once for O_DIRECT, and its two directories.
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0) options.total_regions = files.rlim_cur / 16;
+  options.user_regions = std::max<uint64_t>(1, options.total_regions / 2);
   return options;
 }
 
@@ -97,7 +99,7 @@ class DaemonImpl : public Daemon {
   ~DaemonImpl() override {
     if (!started_) {
       // A part is missing: take down what there is, in order.
-      if (stores_ != nullptr) stores_->Stop();
+      if (stores_ != nullptr) stores_->Stop(DeadlineAfterNs(kStoresMax));
       if (transfers_ != nullptr) transfers_->Stop();
       grpc_.reset();
       OnLoop([this] { lease_.reset(); });
@@ -243,7 +245,9 @@ class DaemonImpl : public Daemon {
     for (const Services::SessionPtr& session : sessions_->List()) {
       services_->EndSession(session, /*died=*/false, "shuntd is stopping");
     }
-    stores_->Stop();
+    // Those that have nothing to do end at once. One whose file system or server does not answer
+    // has what is left of the grace period, to leave nothing there.
+    stores_->Stop(std::max(deadline, DeadlineAfterNs(kStoresMax)));
     // Who waits for other nodes hears of it while there is somebody to tell it.
     OnLoop([this] { remote_sections_->SetPeers(nullptr); });
     transfers_->Stop();  // it answers calls of gRPC's

@@ -27,8 +27,8 @@ struct World {
   std::future<Opened> Begin(const std::shared_ptr<Session>& session,
                             const std::string& name = "f") {
     auto promise = std::make_shared<std::promise<Opened>>();
-    regions.OpenFile(session, {.container = "root", .name = name},
-                     [promise](const Opened& opened) { promise->set_value(opened); });
+    regions.Open(session, {}, {.container = "root", .name = name}, {},
+                 [promise](const Opened& opened) { promise->set_value(opened); });
     return promise->get_future();
   }
   void End(const std::shared_ptr<Session>& session) {
@@ -95,9 +95,9 @@ TEST_CASE("a stop closes everything, and opens nothing more") {
   World world;
   const auto session = world.NewSession();
   auto under_way = world.Begin(session);
-  world.regions.Stop();
+  world.regions.Stop(kNeverNs);
   const absl::Status status = under_way.get().status();
-  CHECK((status.ok() || status.code() == absl::StatusCode::kCancelled));
+  CHECK((status.ok() || status.code() == absl::StatusCode::kUnavailable));
   CHECK(world.Begin(session).get().status().code() == absl::StatusCode::kUnavailable);
 }
 

@@ -50,7 +50,7 @@ TEMPLATE_LIST_TEST_CASE("a file that shrinks ends a read with words", "", Worlds
   REQUIRE(::truncate(world.Path("a").c_str(), 70'000) == 0);
   const Completion read = world.Wait(token);
   CHECK(read.status.code() == StatusCode::kAborted);
-  CHECK_THAT(Words(read), Catch::Contains(world.Path("a")) && Catch::Contains("ends at byte") &&
+  CHECK_THAT(Words(read), Catch::Contains("root/a") && Catch::Contains("ends at byte") &&
                               Catch::Contains("truncated"));
 }
 
@@ -75,7 +75,7 @@ TEST_CASE("memory that is not mapped is an error of that transfer only") {
   auto* const nowhere = reinterpret_cast<std::byte*>(4096);
   const Completion read = world.Read({{opened.object, 0, absl::MakeSpan(nowhere, 8192)}});
   CHECK(!read.status.ok());
-  CHECK_THAT(Words(read), Catch::Contains(world.Path("a")) && Catch::Contains("EFAULT"));
+  CHECK_THAT(Words(read), Catch::Contains("root/a") && Catch::Contains("EFAULT"));
   CHECK(world.Get("a").size() == 8192);
 }
 
@@ -89,7 +89,7 @@ TEMPLATE_LIST_TEST_CASE("a file that may not grow so far is an error, not a sign
     world.Restart();
     const Completion begun = world.Begin("a", 2 << 20);
     return begun.status.code() == StatusCode::kResourceExhausted &&
-           Words(begun).find(world.Path("a")) != std::string::npos &&
+           Words(begun).find("root/a") != std::string::npos &&
            Words(begun).find("2097152 bytes") != std::string::npos && world.Names() == Names{"old"};
   }));
 }
@@ -117,7 +117,7 @@ TEST_CASE("a read-only file system is refused by name") {
     (*store)->PostBegin({.container = "root", .name = "a", .bytes = 1}, 1);
     const Completion begun = WaitAlone(**store);
     return begun.status.code() == StatusCode::kPermissionDenied &&
-           Words(begun).find(mount.path()) != std::string::npos;
+           Words(begun).find("root/") != std::string::npos;
   }));
 }
 
@@ -207,7 +207,7 @@ TEMPLATE_LIST_TEST_CASE("a write in place beyond the limit of files is an error,
     const Completion written =
         world.Write({{opened.object, (1 << 20) + 4096, absl::MakeSpan(blocks)}});
     return written.status.code() == StatusCode::kResourceExhausted &&
-           Words(written).find(world.Path("old")) != std::string::npos &&
+           Words(written).find("root/old") != std::string::npos &&
            Words(written).find("EFBIG") != std::string::npos;
   }));
 }

@@ -145,6 +145,38 @@ TEST_CASE(
   CHECK(NowNs() < deadline_ns);
 }
 
+TEST_CASE("a read that is urgent goes before a queue of others") {
+  // One request at a time, so that the server sees their order.
+  std::mutex mutex;
+  std::vector<std::string> order;
+  HostileServer server([&](const std::string& head, const std::string&, int) {
+    if (Is(head, "HEAD")) return Head();
+    const std::lock_guard lock(mutex);
+    order.push_back(head.substr(0, head.find(" HTTP")));
+    return Range("x", "bytes 0-0/10");
+  });
+  S3Options options = OptionsFor(server);
+  options.connections_max = 1;
+  HostileWorld world(options);
+  const ObjectId bulk = world.Open("bulk").object, urgent = world.Open("urgent").object;
+  const ObjectId idle = world.Open("idle").object;
+  Buffer memory(64);
+  std::vector<uint64_t> tokens;
+  const auto read = [&](ObjectId object, Urgency urgency) {
+    tokens.push_back(world.NextToken());
+    const auto into = absl::MakeSpan(memory).subspan(tokens.size(), 1);
+    world.store().PostRead({.pieces = {{object, 0, into}}, .urgency = urgency}, tokens.back());
+  };
+  for (int i = 0; i < 20; ++i) read(bulk, Urgency::kBulk);
+  read(idle, Urgency::kBackground);
+  read(urgent, Urgency::kLatency);
+  for (const uint64_t token : tokens) CHECK(world.Wait(token).status.ok());
+  REQUIRE(order.size() == tokens.size());
+  CHECK(order[0] == "GET /bucket/urgent");
+  const auto idle_at = std::find(order.begin(), order.end(), "GET /bucket/idle") - order.begin();
+  CHECK(idle_at < 17);  // one in sixteen, and not the last
+}
+
 TEST_CASE("a connection that stalls is given up and tried again") {
   int reads = 0;
   HostileServer server([&](const std::string& head, const std::string&, int) {
