@@ -23,6 +23,7 @@
 #include "daemon/scheduler.h"
 #include "daemon/services.h"
 #include "daemon/session_table.h"
+#include "daemon/storage_check.h"
 #include "daemon/transfer/remote_sections.h"
 #include "daemon/transfer/store_regions.h"
 #include "daemon/transfer/transfer_table.h"
@@ -82,7 +83,10 @@ StoreRegions::Options StoresOf(const Config& config) {
     options.roots.push_back({root.name, root.path});
   }
   for (const StorageEndpoint& s3 : config.storage_s3) {
-    options.endpoints.push_back({s3.name, {s3.url, s3.region, s3.path_style, s3.ca_file}});
+    options.endpoints.push_back({s3.name, EndpointOf(s3), SourceOf(s3), s3.users});
+  }
+  for (const StoragePlugin& plugin : config.storage_plugins) {
+    options.plugins.push_back({plugin.name, plugin.library, plugin.options});
   }
   options.session_regions = static_cast<uint64_t>(config.max_regions_per_session);
   rlimit files{};
@@ -469,6 +473,7 @@ class DaemonImpl : public Daemon {
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   SHUNT_RETURN_IF_ERROR(CheckConfig(config));
+  SHUNT_RETURN_IF_ERROR(CheckStorage(config));
   auto daemon = std::make_unique<DaemonImpl>(config);
   SHUNT_RETURN_IF_ERROR(daemon->Init());
   return daemon;

@@ -14,7 +14,7 @@ int64_t DeadlineOf(uint32_t timeout_ms) {
 StoreRegions::ObjectPlace PlaceOf(const std::string& endpoint,
                                   const v1::ObjectCredentials& credentials) {
   return {endpoint, credentials.access_key_id(), credentials.secret_access_key(),
-          credentials.session_token()};
+          credentials.session_token(), credentials.daemon_identity()};
 }
 
 StoreRegions::Opened Answer(Services::OpenFileReply reply) {

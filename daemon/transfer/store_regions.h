@@ -62,10 +62,22 @@ class StoreRegions {
   struct Endpoint {
     std::string name;
     storage::S3Endpoint endpoint;
+    // The daemon's own keys, and who may use them beside root and the daemon's own user.
+    storage::S3CredentialSource credentials = {};
+    std::vector<uint32_t> users = {};
+    bool has_credentials() const {
+      return credentials.kind != storage::S3CredentialSource::Kind::kAnonymous;
+    }
+  };
+  struct Plugin {
+    std::string name;  // used as a root's
+    std::string library;
+    std::string options;
   };
   struct Options {
     std::vector<storage::PosixRoot> roots = {};
     std::vector<Endpoint> endpoints = {};
+    std::vector<Plugin> plugins = {};
     uint64_t session_regions = 4096;
     uint64_t user_regions = 4096;
     uint64_t total_regions = 4096;
@@ -88,9 +100,10 @@ class StoreRegions {
   struct ObjectPlace {
     std::string endpoint;
     std::string access_key, secret_key, session_token;
-    bool operator==(const ObjectPlace&) const = default;
+    bool daemon_keys = false;  // those of the endpoint's configuration, instead of these
   };
-  // No place: a file, by a descriptor or below a root.
+  // No place: a file, by a descriptor or below a root, or an object of a plugin that is named as a
+  // root is.
   using Place = std::optional<ObjectPlace>;
   void Open(const SessionPtr& session, const Place& place, storage::OpenRequest request,
             ClientFd descriptor, Opened opened);
@@ -128,10 +141,11 @@ class StoreRegions {
     uint64_t regions = 0;  // and what is to be one
   };
 
-  // store_opening.cc: the store that the place is in.
-  absl::StatusOr<std::shared_ptr<storage::StoreHost>> HostOf(const Session& session,
-                                                             const Place& place,
-                                                             const std::string& container);
+  // store_places.cc: the store that the place is in.
+  using Host = absl::StatusOr<std::shared_ptr<storage::StoreHost>>;
+  Host HostOf(const Session& session, const Place& place, const std::string& container);
+  Host FilesOf(const Session& session);
+  Host ObjectsOf(const Session& session, const ObjectPlace& place);
   // What is being opened, and who is to tell of it.
   struct Opening {
     std::shared_ptr<StoreRegion> region;

@@ -73,6 +73,14 @@ absl::Status TransferTable::HoldStores(const p2p::Selection& selection, uint64_t
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::shared_ptr<void>> TransferTable::ChargeFor(const Session& session,
+                                                               uint64_t bytes,
+                                                               std::string_view what) const {
+  SHUNT_RETURN_IF_ERROR(regions_->Charge(session.owner(), bytes, what));
+  return std::shared_ptr<void>(nullptr, [regions = regions_, owner = session.owner(),
+                                         bytes](void*) { regions->Release(owner, bytes); });
+}
+
 absl::Status TransferTable::CheckStores(const Sides& sides, const PostedTransfer& posted,
                                         uint64_t session) const {
   const bool write = sides.route == Route::kWrite;

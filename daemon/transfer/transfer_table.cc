@@ -264,14 +264,6 @@ absl::Status TransferTable::ReserveNotification(const Sides& sides, const Posted
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<void>> TransferTable::ChargeFor(const Session& session,
-                                                               uint64_t bytes,
-                                                               std::string_view what) const {
-  SHUNT_RETURN_IF_ERROR(regions_->Charge(session.owner(), bytes, what));
-  return std::shared_ptr<void>(nullptr, [regions = regions_, owner = session.owner(),
-                                         bytes](void*) { regions->Release(owner, bytes); });
-}
-
 absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::Begin(const SessionPtr& session,
                                                                const PostedTransfer& posted,
                                                                uint64_t id, bool on_ring) {

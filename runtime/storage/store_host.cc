@@ -218,8 +218,8 @@ void StoreHost::Finish() {
   // From now on nobody touches memory of a transfer.
   store_.reset();
   if (none_.ok()) none_ = BeingClosed();
-  for (auto& [token, done] : std::exchange(under_way_, {})) {
-    Call([&, token = token] { std::exchange(done, nullptr)(Closed(token)); });
+  for (auto& waiting : std::exchange(under_way_, {})) {
+    Call([&] { std::exchange(waiting.second, nullptr)(Closed(waiting.first)); });
   }
   // What was posted meanwhile, also by these.
   for (;;) {

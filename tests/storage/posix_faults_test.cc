@@ -109,6 +109,38 @@ TEST_CASE("a full disk is an error that leaves nothing") {
   }));
 }
 
+TEST_CASE(
+    "a draft in more pieces than its owner pays for is refused with words, and leaves nothing") {
+  PosixUringWorld world;
+  uint64_t held = 0;
+  const Completion begun = world.Do([&](uint64_t token) {
+    BeginRequest begin{.container = "root", .name = "a", .bytes = 1 << 20};
+    begin.budget = [&held](uint64_t bytes,
+                           std::string_view what) -> absl::StatusOr<std::shared_ptr<void>> {
+      if (held + bytes > 64 << 10) {
+        return absl::ResourceExhaustedError("no memory for " + std::string(what));
+      }
+      held += bytes;
+      return std::shared_ptr<void>(nullptr, [&held, bytes](void*) { held -= bytes; });
+    };
+    world.store().PostBegin(std::move(begin), token);
+  });
+  Buffer byte(1);
+  Completion written;
+  uint64_t offset = 0;
+  for (; written.status.ok() && offset < 1 << 20; offset += 2) {
+    written = world.Write(begun.object, byte, offset);
+  }
+  CHECK(written.status.code() == StatusCode::kResourceExhausted);
+  CHECK_THAT(Words(written), Catch::Contains("root/a") && Catch::Contains("separate ranges") &&
+                                 Catch::Contains("the notes of a draft"));
+  CHECK(offset > 1000);
+  CHECK(world.Commit(begun.object).status.code() == StatusCode::kFailedPrecondition);
+  CHECK(world.Names().empty());
+  world.Stop();
+  CHECK(held == 0);
+}
+
 TEST_CASE("a read-only file system is refused by name") {
   const shunt::testing::TempDir mount;
   CHECK(WithMount(mount.path(), MS_RDONLY, [&] {
