@@ -60,7 +60,7 @@ absl::Status Services::Abort(const SessionPtr& session, const v1::AbortRequest& 
 }
 
 absl::Status Services::Watch(const SessionPtr& session, const v1::WatchOperation& request,
-                             UniqueFd eventfd) {
+                             ClientFd eventfd) {
   if (!eventfd.valid())
     return absl::InvalidArgumentError("watch_operation: the packet carries no descriptor");
   SHUNT_RETURN_IF_ERROR(CheckEventFd(eventfd.get()));
@@ -74,7 +74,7 @@ absl::Status Services::Watch(const SessionPtr& session, const v1::WatchOperation
   // What the client submitted before it sent this must be known first.
   context_.scheduler->Drain(session);
   return membership.communicator->Watch(membership.rank, session, request.channel(),
-                                        request.sequence(), std::move(eventfd));
+                                        request.sequence(), eventfd.Release());
 }
 
 }  // namespace shunt::daemon

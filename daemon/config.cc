@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -208,8 +209,13 @@ constexpr ConfigKey kOwnKeys[] = {
      "directories below which sessions may open and create files, with the daemon's rights; files "
      "that clients open themselves need none",
      nullptr, SetList<&Config::storage_roots, ParseRoots>},
-    {"storage.s3", kS3Words, "object stores that sessions may use, with keys of their own", nullptr,
-     SetList<&Config::storage_s3, ParseEndpoints>},
+    {"storage.s3", kS3Words,
+     "object stores that sessions may use, with keys of their own, or, if they are allowed to, the "
+     "daemon's",
+     nullptr, SetList<&Config::storage_s3, ParseEndpoints>},
+    {"storage.plugins", kPluginWords,
+     "libraries that bring stores, whose names are used as those of roots", nullptr,
+     SetList<&Config::storage_plugins, ParsePlugins>},
 };
 
 size_t EditDistance(std::string_view a, std::string_view b) {
@@ -339,8 +345,11 @@ absl::Status ApplyFlag(const ConfigKey& key, std::string_view text, Config* conf
   }
   if (all_numbers && key.set(config, list).ok()) return absl::OkStatus();
   const std::vector<std::string> texts = absl::StrSplit(View(text), ',', absl::SkipWhitespace());
-  if (key.set(config, texts).ok()) return absl::OkStatus();
-  const absl::Status status = key.set(config, std::string(text));
+  const absl::Status as_list = key.set(config, texts);
+  if (as_list.ok()) return absl::OkStatus();
+  // Of a list that is one, but not as expected, it says what is wrong.
+  const absl::Status status =
+      absl::StartsWith(as_list.message(), "has ") ? as_list : key.set(config, std::string(text));
   return absl::InvalidArgumentError(
       absl::StrCat(FlagOf(key), " ", status.message(), "; expected ", key.expected));
 }

@@ -42,6 +42,7 @@ struct Config {
 
   std::vector<StorageRoot> storage_roots;  // [storage]
   std::vector<StorageEndpoint> storage_s3;
+  std::vector<StoragePlugin> storage_plugins;
 
   cluster::ClusterConfig cluster;  // the section [cluster]
 

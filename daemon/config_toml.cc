@@ -20,6 +20,40 @@ absl::Status At(std::string_view path, const toml::source_region& source, std::s
                                                  absl::string_view(words.data(), words.size())));
 }
 
+// A value in a table of [[storage.s3]] and the like, as text.
+std::optional<std::string> ToText(const toml::node& node) {
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* number = node.as_integer()) return absl::StrCat(number->get());
+  if (const auto* truth = node.as_boolean()) return truth->get() ? "true" : "false";
+  return std::nullopt;
+}
+
+std::optional<StorageTable> ToTable(const toml::table& table) {
+  StorageTable out;
+  for (const auto& [key, node] : table) {
+    auto& values = out.emplace_back(std::string(key.str()), std::vector<std::string>()).second;
+    const auto* list = node.as_array();
+    for (size_t i = 0; i < (list == nullptr ? 1 : list->size()); ++i) {
+      const std::optional<std::string> text = ToText(list == nullptr ? node : *list->get(i));
+      if (!text) return std::nullopt;
+      values.push_back(*text);
+    }
+  }
+  return out;
+}
+
+// The tables of one of these sections, as its list of texts.
+absl::StatusOr<ConfigValue> TextsOf(const toml::array& tables, bool plugins) {
+  std::vector<std::string> texts;
+  for (const toml::node& node : tables) {
+    const std::optional<StorageTable> table = ToTable(*node.as_table());
+    if (!table) return absl::InvalidArgumentError("has a table whose values are not all plain");
+    SHUNT_ASSIGN_OR_RETURN(std::string text, plugins ? PluginText(*table) : EndpointText(*table));
+    texts.push_back(std::move(text));
+  }
+  return ConfigValue(std::move(texts));
+}
+
 std::optional<ConfigValue> ToValue(const toml::node& node) {
   if (const auto* text = node.as_string()) return ConfigValue(text->get());
   if (const auto* number = node.as_integer()) return ConfigValue(number->get());
@@ -73,9 +107,17 @@ absl::Status ApplyTable(const toml::table& table, const std::string& prefix, std
       }
       return At(path, key_node.source(), words);
     }
-    const std::optional<ConfigValue> value = ToValue(node);
-    const absl::Status status =
-        value ? key->set(config, *value) : absl::InvalidArgumentError(TypeWords(node));
+    const toml::array* const list = node.as_array();
+    const bool tables = list != nullptr && !list->empty() && list->is_array_of_tables() &&
+                        (name == "storage.s3" || name == "storage.plugins");
+    absl::Status status;
+    if (tables) {
+      const absl::StatusOr<ConfigValue> value = TextsOf(*list, name == "storage.plugins");
+      status = value.ok() ? key->set(config, *value) : value.status();
+    } else {
+      const std::optional<ConfigValue> value = ToValue(node);
+      status = value ? key->set(config, *value) : absl::InvalidArgumentError(TypeWords(node));
+    }
     if (!status.ok()) {
       return At(
           path, node.source(),

@@ -23,6 +23,7 @@
 #include "daemon/scheduler.h"
 #include "daemon/services.h"
 #include "daemon/session_table.h"
+#include "daemon/storage_check.h"
 #include "daemon/transfer/remote_sections.h"
 #include "daemon/transfer/store_regions.h"
 #include "daemon/transfer/transfer_table.h"
@@ -41,6 +42,7 @@ constexpr auto kStopPoll = std::chrono::milliseconds(5);
 // coordinator may have died before it could tell them. A join takes seconds at most from there.
 constexpr auto kUnusedMax = std::chrono::seconds(120);
 constexpr auto kTellingMax = std::chrono::seconds(1);
+constexpr auto kStoresMax = std::chrono::seconds(1);
 
 // The directory of the socket, if it is missing and below /run, which is empty after a boot.
 absl::Status MakeParent(const std::string& socket) {
@@ -81,12 +83,16 @@ StoreRegions::Options StoresOf(const Config& config) {
     options.roots.push_back({root.name, root.path});
   }
   for (const StorageEndpoint& s3 : config.storage_s3) {
-    options.endpoints.push_back({s3.name, {s3.url, s3.region, s3.path_style, s3.ca_file}});
+    options.endpoints.push_back({s3.name, EndpointOf(s3), SourceOf(s3), s3.users});
+  }
+  for (const StoragePlugin& plugin : config.storage_plugins) {
+    options.plugins.push_back({plugin.name, plugin.library, plugin.options});
   }
   options.session_regions = static_cast<uint64_t>(config.max_regions_per_session);
   rlimit files{};
   // A draft has up to four: itself twice, once for O_DIRECT, and its two directories.
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0) options.total_regions = files.rlim_cur / 16;
+  options.user_regions = std::max<uint64_t>(1, options.total_regions / 2);
   return options;
 }
 
@@ -97,7 +103,7 @@ class DaemonImpl : public Daemon {
   ~DaemonImpl() override {
     if (!started_) {
       // A part is missing: take down what there is, in order.
-      if (stores_ != nullptr) stores_->Stop();
+      if (stores_ != nullptr) stores_->Stop(DeadlineAfterNs(kStoresMax));
       if (transfers_ != nullptr) transfers_->Stop();
       grpc_.reset();
       OnLoop([this] { lease_.reset(); });
@@ -243,7 +249,9 @@ class DaemonImpl : public Daemon {
     for (const Services::SessionPtr& session : sessions_->List()) {
       services_->EndSession(session, /*died=*/false, "shuntd is stopping");
     }
-    stores_->Stop();
+    // Those that have nothing to do end at once. One whose file system or server does not answer
+    // has what is left of the grace period, to leave nothing there.
+    stores_->Stop(std::max(deadline, DeadlineAfterNs(kStoresMax)));
     // Who waits for other nodes hears of it while there is somebody to tell it.
     OnLoop([this] { remote_sections_->SetPeers(nullptr); });
     transfers_->Stop();  // it answers calls of gRPC's
@@ -465,6 +473,7 @@ class DaemonImpl : public Daemon {
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   SHUNT_RETURN_IF_ERROR(CheckConfig(config));
+  SHUNT_RETURN_IF_ERROR(CheckStorage(config));
   auto daemon = std::make_unique<DaemonImpl>(config);
   SHUNT_RETURN_IF_ERROR(daemon->Init());
   return daemon;

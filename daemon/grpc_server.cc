@@ -564,7 +564,7 @@ void Server::ExpectStorage() {
   using T = v1::Storage::AsyncService;
   OnSession(&storage_, &T::RequestOpenFile,
             [services = services_](auto* call, const Services::SessionPtr& session) {
-              services->OpenFile(session, call->request, UniqueFd(),
+              services->OpenFile(session, call->request, ClientFd(),
                                  [call](const absl::StatusOr<v1::OpenFileResponse>& opened) {
                                    if (opened.ok()) call->response = *opened;
                                    call->Reply(opened.status());

@@ -105,7 +105,11 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
     }
     for (int i = 0; i < kBatch; ++i) {
       std::byte buffer[kPacketBytesMax];
-      absl::StatusOr<Received> received = RecvWithFds(fd_.get(), buffer);
+      std::vector<UniqueFd> came;
+      absl::StatusOr<Received> received = RecvWithFds(fd_.get(), buffer, kMaxFdsPerMessage, &came);
+      if (received.ok()) came = std::move(received->fds);
+      std::vector<ClientFd> fds;
+      for (UniqueFd& fd : came) fds.emplace_back(std::move(fd), peer_.uid, &server_->closer_);
       if (!received.ok() || received->closed) {
         if (absl::IsInvalidArgument(received.status())) {
           LogWarn(
@@ -125,7 +129,13 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
         server_->Close(id_);
         return;
       }
-      if (!Handle(request, std::move(received->fds))) {
+      if (!fds.empty() && server_->closer_.Full(peer_.uid)) {
+        LogWarn("a user's descriptors can't be closed: what is behind them does not answer",
+                {{"pid", peer_.pid}, {"uid", peer_.uid}});
+        server_->Close(id_);
+        return;
+      }
+      if (!Handle(request, std::move(fds))) {
         server_->Close(id_);
         return;
       }
@@ -191,7 +201,7 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
   }
 
   // False if the connection is to be closed.
-  bool Handle(const v1::LeaseRequest& request, std::vector<UniqueFd> fds) {
+  bool Handle(const v1::LeaseRequest& request, std::vector<ClientFd> fds) {
     Services& services = *server_->services_;
     const uint64_t id = request.id();
     v1::LeaseReply reply;
@@ -277,7 +287,7 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
         return true;
       case Request::kWatchOperation:
         Answer(id, services.Watch(session_, request.watch_operation(),
-                                  fds.empty() ? UniqueFd() : std::move(fds.front())));
+                                  fds.empty() ? ClientFd() : std::move(fds.front())));
         return true;
       case Request::kRegisterAgent:
         return Give(id, services.RegisterAgent(session_, request.register_agent()),
@@ -318,7 +328,7 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
         return true;
       case Request::kWatchTransfer:
         Answer(id, services.WatchTransfer(session_, request.watch_transfer(),
-                                          fds.empty() ? UniqueFd() : std::move(fds.front())));
+                                          fds.empty() ? ClientFd() : std::move(fds.front())));
         return true;
       case Request::kNotify:
         services.Notify(session_, request.notify(),
@@ -341,7 +351,7 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
         return true;
       case Request::kWatchNotifications:
         Answer(id, services.WatchNotifications(session_,
-                                               fds.empty() ? UniqueFd() : std::move(fds.front())));
+                                               fds.empty() ? ClientFd() : std::move(fds.front())));
         return true;
       case Request::kExplainTransfer:
         services.ExplainTransfer(session_, request.explain_transfer(),
@@ -355,7 +365,7 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
         return true;
       case Request::kOpenFile:
         services.OpenFile(session_, request.open_file(),
-                          fds.empty() ? UniqueFd() : std::move(fds.front()),
+                          fds.empty() ? ClientFd() : std::move(fds.front()),
                           GiveLater(id, &v1::LeaseReply::mutable_open_file));
         return true;
       case Request::kCreateFile:
@@ -434,7 +444,8 @@ void LeaseServer::Accept() {
     }
     if (!fd->valid()) return;
     absl::StatusOr<PeerCredentials> credentials = GetPeerCredentials(fd->get());
-    if (!credentials.ok()) continue;  // it has exited already
+    if (!credentials.ok()) continue;               // it has exited already
+    if (closer_.Full(credentials->uid)) continue;  // it would bring more of them
     size_t& of_user = connections_of_user_[credentials->uid];
     if (connections_.size() >= connections_max_ || of_user >= connections_max_per_user_) {
       LogWarn("too many lease connections", {{"connections", connections_.size()},

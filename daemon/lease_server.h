@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/client_fd.h"
 #include "daemon/event_loop.h"
 #include "daemon/services.h"
 #include "runtime/core/unix_socket.h"
@@ -48,6 +49,7 @@ class LeaseServer {
   const size_t connections_max_per_user_;
   EventLoop* const loop_;
   Services* const services_;
+  FdCloser closer_;
   EventLoop::WatchId watch_ = 0;
   uint64_t next_connection_ = 1;
   std::unordered_map<uint64_t, std::shared_ptr<Connection>> connections_;

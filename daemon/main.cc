@@ -12,6 +12,7 @@
 #include "daemon/config.h"
 #include "daemon/daemon.h"
 #include "daemon/log.h"
+#include "daemon/storage_check.h"
 #include "daemon/version.h"
 #include "runtime/topology/topology.h"
 
@@ -66,6 +67,9 @@ int main(int argc, char** argv) {
     if (!topology.ok()) return Fail(topology.status());
     if (const auto cpus = shunt::daemon::CheckWorkerCpus(config, *topology); !cpus.ok()) {
       return Fail(cpus.status());
+    }
+    if (absl::Status status = shunt::daemon::CheckStorage(config); !status.ok()) {
+      return Fail(status);
     }
     std::printf("the configuration is fine\n");
     return 0;

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/client_fd.h"
 #include "daemon/communicator_table.h"
 #include "daemon/config.h"
 #include "daemon/event_loop.h"
@@ -94,7 +95,7 @@ class Services {
   absl::Status Leave(const SessionPtr& session, const v1::LeaveRequest& request);
   absl::Status Abort(const SessionPtr& session, const v1::AbortRequest& request);
   absl::Status Watch(const SessionPtr& session, const v1::WatchOperation& request,
-                     UniqueFd eventfd);
+                     ClientFd eventfd);
 
   // collective_service.cc
   absl::StatusOr<v1::SubmitResponse> Submit(const SessionPtr& session,
@@ -132,7 +133,7 @@ class Services {
                           TransferDone done);
   absl::Status CancelTransfer(const SessionPtr& session, const v1::CancelTransferRequest& request);
   absl::Status WatchTransfer(const SessionPtr& session, const v1::WatchTransfer& request,
-                             UniqueFd eventfd);
+                             ClientFd eventfd);
   // As FetchSection.
   using NotifyReply = std::function<void(const absl::Status&)>;
   void Notify(const SessionPtr& session, const v1::NotifyRequest& request, NotifyReply reply);
@@ -140,14 +141,14 @@ class Services {
   // `reply` is called once, unless the returned function gives true.
   CancelWait TakeNotifications(const SessionPtr& session,
                                const v1::TakeNotificationsRequest& request, TakenReply reply);
-  absl::Status WatchNotifications(const SessionPtr& session, UniqueFd eventfd);
+  absl::Status WatchNotifications(const SessionPtr& session, ClientFd eventfd);
 
   // transfer/storage_service.cc: at once, or on a store's thread.
   using OpenFileReply = std::function<void(const absl::StatusOr<v1::OpenFileResponse>&)>;
   using CreateFileReply = std::function<void(const absl::StatusOr<v1::CreateFileResponse>&)>;
   using StatusReply = std::function<void(const absl::Status&)>;
   // `descriptor`: one that came with the request, or none.
-  void OpenFile(const SessionPtr& session, const v1::OpenFileRequest& request, UniqueFd descriptor,
+  void OpenFile(const SessionPtr& session, const v1::OpenFileRequest& request, ClientFd descriptor,
                 OpenFileReply reply);
   void CreateFile(const SessionPtr& session, const v1::CreateFileRequest& request,
                   CreateFileReply reply);

@@ -14,7 +14,7 @@ int64_t DeadlineOf(uint32_t timeout_ms) {
 StoreRegions::ObjectPlace PlaceOf(const std::string& endpoint,
                                   const v1::ObjectCredentials& credentials) {
   return {endpoint, credentials.access_key_id(), credentials.secret_access_key(),
-          credentials.session_token()};
+          credentials.session_token(), credentials.daemon_identity()};
 }
 
 StoreRegions::Opened Answer(Services::OpenFileReply reply) {
@@ -39,7 +39,7 @@ StoreRegions::Opened Answer(Services::CreateFileReply reply) {
 }  // namespace
 
 void Services::OpenFile(const SessionPtr& session, const v1::OpenFileRequest& request,
-                        UniqueFd descriptor, OpenFileReply reply) {
+                        ClientFd descriptor, OpenFileReply reply) {
   if (absl::Status status = CheckNotStopping(); !status.ok()) return reply(status);
   if (!v1::FileAccess_IsValid(request.access())) {
     return reply(absl::InvalidArgumentError(absl::StrCat(
@@ -50,13 +50,13 @@ void Services::OpenFile(const SessionPtr& session, const v1::OpenFileRequest& re
         "open_file: neither a descriptor came with it nor a root is named, expected one of them"));
   }
   storage::OpenRequest open;
-  open.descriptor = std::move(descriptor);
   open.container = request.root();
   open.name = request.path();
   open.access = request.access() == v1::FILE_ACCESS_READ_WRITE ? storage::Access::kReadWrite
                                                                : storage::Access::kRead;
   open.deadline_ns = DeadlineOf(request.timeout_ms());
-  context_.stores->OpenFile(session, std::move(open), Answer(std::move(reply)));
+  context_.stores->Open(session, {}, std::move(open), std::move(descriptor),
+                        Answer(std::move(reply)));
 }
 
 void Services::CreateFile(const SessionPtr& session, const v1::CreateFileRequest& request,
@@ -68,7 +68,7 @@ void Services::CreateFile(const SessionPtr& session, const v1::CreateFileRequest
   begin.bytes = request.size_bytes();
   begin.if_absent = request.if_absent();
   begin.deadline_ns = DeadlineOf(request.timeout_ms());
-  context_.stores->CreateFile(session, std::move(begin), Answer(std::move(reply)));
+  context_.stores->Create(session, {}, std::move(begin), Answer(std::move(reply)));
 }
 
 void Services::OpenObject(const SessionPtr& session, const v1::OpenObjectRequest& request,
@@ -78,8 +78,8 @@ void Services::OpenObject(const SessionPtr& session, const v1::OpenObjectRequest
   open.container = request.bucket();
   open.name = request.key();
   open.deadline_ns = DeadlineOf(request.timeout_ms());
-  context_.stores->OpenObject(session, PlaceOf(request.endpoint(), request.credentials()),
-                              std::move(open), Answer(std::move(reply)));
+  context_.stores->Open(session, PlaceOf(request.endpoint(), request.credentials()),
+                        std::move(open), {}, Answer(std::move(reply)));
 }
 
 void Services::CreateObject(const SessionPtr& session, const v1::CreateObjectRequest& request,
@@ -91,24 +91,24 @@ void Services::CreateObject(const SessionPtr& session, const v1::CreateObjectReq
   begin.bytes = request.size_bytes();
   begin.if_absent = request.if_absent();
   begin.deadline_ns = DeadlineOf(request.timeout_ms());
-  context_.stores->CreateObject(session, PlaceOf(request.endpoint(), request.credentials()),
-                                std::move(begin), Answer(std::move(reply)));
+  context_.stores->Create(session, PlaceOf(request.endpoint(), request.credentials()),
+                          std::move(begin), Answer(std::move(reply)));
 }
 
 void Services::CommitDraft(const SessionPtr& session, const v1::CommitDraftRequest& request,
                            StatusReply reply) {
-  context_.stores->Commit(session->id, request.region_id(), DeadlineOf(request.timeout_ms()),
+  context_.stores->Commit(session, request.region_id(), DeadlineOf(request.timeout_ms()),
                           std::move(reply));
 }
 
 void Services::AbortDraft(const SessionPtr& session, const v1::AbortDraftRequest& request,
                           StatusReply reply) {
-  context_.stores->Abort(session->id, request.region_id(), std::move(reply));
+  context_.stores->Abort(session, request.region_id(), std::move(reply));
 }
 
 void Services::SyncFile(const SessionPtr& session, const v1::SyncFileRequest& request,
                         StatusReply reply) {
-  context_.stores->Sync(session->id, request.region_id(), DeadlineOf(request.timeout_ms()),
+  context_.stores->Sync(session, request.region_id(), DeadlineOf(request.timeout_ms()),
                         std::move(reply));
 }
 

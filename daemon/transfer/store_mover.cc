@@ -10,7 +10,17 @@ constexpr size_t kBatchesMax = 4;
 constexpr size_t kBatchPieces = 512;
 constexpr uint64_t kBatchBytes = 8 << 20;
 
+// A piece as it is posted, and as a store keeps it.
+constexpr uint64_t kPieceBytes = 80;
+
 }  // namespace
+
+uint64_t StoreMover::HeldBytes(const p2p::TransferPlan& plan) {
+  p2p::PlanCursor cursor(plan, 0, plan.bytes());
+  size_t pieces = 0;
+  for (p2p::CopyRun run; pieces < kBatchesMax * kBatchPieces && cursor.Next(&run);) ++pieces;
+  return pieces * kPieceBytes;
+}
 
 void StoreMover::Start(Ended ended) {
   const bool runs = setup_.host->Run([self = shared_from_this(), ended] {
@@ -52,6 +62,7 @@ std::vector<storage::Piece> StoreMover::NextBatch() {
 void StoreMover::Advance() {
   while (status_.ok() && more_ && under_way_.size() < kBatchesMax) {
     storage::TransferRequest request;
+    request.urgency = setup_.urgency;
     request.pieces = NextBatch();
     if (request.pieces.empty()) break;
     const uint64_t batch = next_batch_++;

@@ -21,12 +21,16 @@ class StoreMover : public std::enable_shared_from_this<StoreMover> {
   struct Setup {
     std::shared_ptr<const p2p::TransferPlan> plan;
     bool write = false;  // the destination is in the store
+    storage::Urgency urgency = storage::Urgency::kBulk;
     std::shared_ptr<storage::StoreHost> host;
     // Of the other side's regions, and of the store's: by the index that copy runs have.
     p2p::Bases bases;
     std::vector<storage::ObjectId> objects;
   };
   using Ended = std::function<void(const absl::Status&)>;
+
+  // What the daemon takes, about, for what one of the plan has under way.
+  static uint64_t HeldBytes(const p2p::TransferPlan& plan);
 
   explicit StoreMover(Setup setup)
       : setup_(std::move(setup)), cursor_(*setup_.plan, 0, setup_.plan->bytes()) {}

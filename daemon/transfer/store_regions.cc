@@ -1,16 +1,16 @@
 #include "daemon/transfer/store_regions.h"
 
-#include <pthread.h>
-
 #include <algorithm>
+#include <chrono>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/core/status.h"
-#include "runtime/core/utf8.h"
-#include "runtime/storage/posix/posix_store.h"
 
 namespace shunt::daemon {
 namespace {
+
+// Calls of one session that wait for stores.
+constexpr size_t kWaitingMax = 1024;
 
 absl::Status NoRegion(uint64_t id) {
   return absl::NotFoundError(absl::StrCat("region ", id, ": this session has no such region"));
@@ -20,11 +20,6 @@ absl::Status Stopping() { return absl::UnavailableError("shuntd is stopping and 
 
 absl::Status Ended() { return absl::CancelledError("the session has ended"); }
 
-std::string FileLabel(const std::string& root, const std::string& path) {
-  if (root.empty() && path.empty()) return "file that the client opened";
-  return absl::StrCat("file '", Printable(path), "' of root '", Printable(root), "'");
-}
-
 }  // namespace
 
 StoreRegion::~StoreRegion() {
@@ -32,135 +27,56 @@ StoreRegion::~StoreRegion() {
 }
 
 StoreRegions::StoreRegions(Options options, memory::RegionTable* ids)
-    : options_(std::move(options)), ids_(ids) {}
+    : options_(std::move(options)), ids_(ids), hosts_(options_.hosts) {}
 
-absl::Status StoreRegions::Start() {
-  if (options_.roots.empty()) return absl::OkStatus();
-  return Files().status();
-}
+StoreRegions::~StoreRegions() { Stop(DeadlineAfterNs(std::chrono::seconds(1))); }
 
-absl::StatusOr<std::shared_ptr<storage::StoreHost>> StoreRegions::Files() {
-  const std::lock_guard lock(files_mutex_);
-  if (files_ != nullptr) return files_;
-  {
-    const std::lock_guard stopping(mutex_);
-    if (stopped_) return Stopping();
-  }
-  storage::PosixOptions posix;
-  posix.roots = options_.roots;
-  SHUNT_ASSIGN_OR_RETURN(auto store, storage::PosixStore::Make(std::move(posix)));
-  SHUNT_ASSIGN_OR_RETURN(files_, storage::StoreHost::Start(std::move(store), [] {
-                           ::pthread_setname_np(::pthread_self(), "shunt-files");
-                         }));
-  return files_;
-}
-
-void StoreRegions::Stop() {
-  std::vector<std::shared_ptr<storage::StoreHost>> hosts;
+void StoreRegions::Stop(int64_t deadline_ns) {
+  std::vector<Told> waiting;
   {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
-    for (const auto& [id, of] : sessions_) {
-      for (const ObjectHost& host : of.hosts) hosts.push_back(host.host);
+    for (auto& [id, of] : sessions_) {
+      for (auto& [number, told] : of.waiting) waiting.push_back(std::move(told));
+      of.waiting.clear();
     }
-    hosts.insert(hosts.end(), leaving_.begin(), leaving_.end());
   }
-  {
-    const std::lock_guard lock(files_mutex_);
-    if (files_ != nullptr) hosts.push_back(files_);
-  }
-  for (const auto& host : hosts) host->BeginStop();  // all at once
-  for (const auto& host : hosts) host->Stop();
+  for (const Told& told : waiting) told(absl::UnavailableError("shuntd is stopping"));
+  hosts_.Stop(deadline_ns);
 }
 
-absl::Status StoreRegions::Reserve(const SessionPtr& session) {
+StoreRegions::OfSession& StoreRegions::SessionLocked(const Session& session) {
+  const auto [place, first] = sessions_.try_emplace(session.id);
+  if (first) {
+    place->second.owner = session.owner();
+    ++users_[session.peer.uid].sessions;
+  }
+  return place->second;
+}
+
+absl::StatusOr<std::function<bool()>> StoreRegions::Await(const Session& session, Told told) {
   const std::lock_guard lock(mutex_);
   // SessionGone comes after this is set, and takes the lock.
-  if (session->ended.load()) return Ended();
+  if (session.ended.load()) return Ended();
   if (stopped_) return Stopping();
-  OfSession& of = sessions_[session->id];
-  if (of.regions.size() + of.opening >= options_.session_regions) {
-    return absl::ResourceExhaustedError(absl::StrCat("max_regions_per_session: session ",
-                                                     session->id, " has ", options_.session_regions,
-                                                     " files and objects already"));
+  OfSession& of = SessionLocked(session);
+  if (of.waiting.size() >= kWaitingMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("session ", session.id, " has ", kWaitingMax,
+                     " calls that wait for files and objects, the most; wait for some"));
   }
-  if (total_ >= options_.total_regions) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "all sessions together have ", options_.total_regions,
-        " files and objects, an eighth of what the daemon may have open (RLIMIT_NOFILE)"));
-  }
-  ++of.opening;
-  ++total_;
-  return absl::OkStatus();
-}
-
-absl::Status StoreRegions::Take(const SessionPtr& session,
-                                const std::shared_ptr<StoreRegion>& region,
-                                const storage::Completion& completion) {
-  if (completion.status.ok()) {
-    region->object = completion.object;
-    if (!region->draft) region->bytes = completion.bytes;
-    region->id = ids_->NewId();
-  }
-  const std::lock_guard lock(mutex_);
-  const auto of = sessions_.find(session->id);
-  if (of == sessions_.end()) {  // SessionGone has counted it out
-    return completion.status.ok() ? Ended() : completion.status;
-  }
-  --of->second.opening;
-  if (!completion.status.ok()) {
-    --total_;
-    return completion.status;
-  }
-  of->second.regions.emplace(region->id, Entry{region, std::make_shared<std::string>()});
-  return absl::OkStatus();
-}
-
-void StoreRegions::Open(const SessionPtr& session, std::shared_ptr<StoreRegion> region,
-                        storage::OpenRequest request, Opened opened) {
-  if (absl::Status status = Reserve(session); !status.ok()) return opened(status);
-  region->owner = session->owner();
-  region->writable = request.access == storage::Access::kReadWrite;
-  region->host->Open(std::move(request), [this, session, region, opened = std::move(opened)](
-                                             const storage::Completion& completion) {
-    const absl::Status status = Take(session, region, completion);
-    if (!status.ok()) return opened(status);
-    opened(region);
+  const uint64_t number = next_wait_++;
+  of.waiting.emplace(number, std::move(told));
+  return std::function<bool()>([this, id = session.id, number] {
+    const std::lock_guard lock(mutex_);
+    const auto of = sessions_.find(id);
+    return of != sessions_.end() && of->second.waiting.erase(number) != 0;
   });
 }
 
-void StoreRegions::Create(const SessionPtr& session, std::shared_ptr<StoreRegion> region,
-                          storage::BeginRequest request, Opened opened) {
-  if (absl::Status status = Reserve(session); !status.ok()) return opened(status);
-  region->owner = session->owner();
-  region->writable = region->draft = true;
-  region->bytes = request.bytes;
-  region->host->Begin(std::move(request), [this, session, region, opened = std::move(opened)](
-                                              const storage::Completion& completion) {
-    const absl::Status status = Take(session, region, completion);
-    if (!status.ok()) return opened(status);
-    opened(region);
-  });
-}
-
-void StoreRegions::OpenFile(const SessionPtr& session, storage::OpenRequest request,
-                            Opened opened) {
-  auto host = Files();
-  if (!host.ok()) return opened(host.status());
-  auto region = std::make_shared<StoreRegion>();
-  region->host = *std::move(host);
-  region->label = FileLabel(request.container, request.name);
-  Open(session, std::move(region), std::move(request), std::move(opened));
-}
-
-void StoreRegions::CreateFile(const SessionPtr& session, storage::BeginRequest request,
-                              Opened opened) {
-  auto host = Files();
-  if (!host.ok()) return opened(host.status());
-  auto region = std::make_shared<StoreRegion>();
-  region->host = *std::move(host);
-  region->label = FileLabel(request.container, request.name);
-  Create(session, std::move(region), std::move(request), std::move(opened));
+void StoreRegions::CountOutLocked(memory::Owner owner, uint64_t regions) {
+  total_ -= regions;
+  users_[owner.tenant].regions -= regions;
 }
 
 absl::StatusOr<StoreRegions::Entry*> StoreRegions::FindLocked(uint64_t session, uint64_t id) {
@@ -202,44 +118,61 @@ absl::StatusOr<std::shared_ptr<StoreRegion>> StoreRegions::TakeOut(uint64_t sess
   }
   std::shared_ptr<StoreRegion> region = std::move(entry->region);
   sessions_[session].regions.erase(id);
-  --total_;
+  CountOutLocked(region->owner, 1);
   return region;
 }
 
-void StoreRegions::Commit(uint64_t session, uint64_t id, int64_t deadline_ns, Told told) {
-  const auto region = TakeOut(session, id, /*in_use_too=*/false, /*draft=*/true);
-  if (!region.ok()) return told(region.status());
-  (*region)->over.store(true);
-  (*region)->host->Commit((*region)->object, deadline_ns,
-                          [told = std::move(told), region = *region](
-                              const storage::Completion& completion) { told(completion.status); });
+storage::StoreHost::Done StoreRegions::Tell(std::function<bool()> mine, Told told,
+                                            std::shared_ptr<StoreUse> use) {
+  return [mine = std::move(mine), told = std::move(told),
+          use = std::move(use)](const storage::Completion& completion) {
+    *use = {};  // its owner may free it as soon as it knows
+    if (mine()) told(completion.status);
+  };
 }
 
-void StoreRegions::Abort(uint64_t session, uint64_t id, Told told) {
-  const auto region = TakeOut(session, id, /*in_use_too=*/true, /*draft=*/true);
-  if (!region.ok()) return told(region.status());
+void StoreRegions::Commit(const SessionPtr& session, uint64_t id, int64_t deadline_ns, Told told) {
+  const auto mine = Await(*session, told);
+  if (!mine.ok()) return told(mine.status());
+  const auto region = TakeOut(session->id, id, /*in_use_too=*/false, /*draft=*/true);
+  if (!region.ok()) {
+    if ((*mine)()) told(region.status());
+    return;
+  }
   (*region)->over.store(true);
-  (*region)->host->Abort((*region)->object,
-                         [told = std::move(told), region = *region](
-                             const storage::Completion& completion) { told(completion.status); });
+  (*region)->host->Commit(
+      (*region)->object, deadline_ns,
+      Tell(*mine, std::move(told), std::make_shared<StoreUse>(StoreUse{*region, nullptr})));
 }
 
-void StoreRegions::Sync(uint64_t session, uint64_t id, int64_t deadline_ns, Told told) {
-  auto use = Use(session, id, "a sync");
+void StoreRegions::Abort(const SessionPtr& session, uint64_t id, Told told) {
+  const auto mine = Await(*session, told);
+  if (!mine.ok()) return told(mine.status());
+  const auto region = TakeOut(session->id, id, /*in_use_too=*/true, /*draft=*/true);
+  if (!region.ok()) {
+    if ((*mine)()) told(region.status());
+    return;
+  }
+  (*region)->over.store(true);
+  (*region)->host->Abort(
+      (*region)->object,
+      Tell(*mine, std::move(told), std::make_shared<StoreUse>(StoreUse{*region, nullptr})));
+}
+
+void StoreRegions::Sync(const SessionPtr& session, uint64_t id, int64_t deadline_ns, Told told) {
+  auto use = Use(session->id, id, "a sync");
   if (!use.ok()) return told(use.status());
-  const StoreRegion& region = *use->region;
-  if (region.draft || region.is_object) {
+  const std::shared_ptr<StoreRegion> region = use->region;
+  if (region->draft || region->is_object) {
     return told(absl::FailedPreconditionError(
-        absl::StrCat("region ", id, " (", region.label,
+        absl::StrCat("region ", id, " (", region->label,
                      ") becomes durable with its commit, expected a file that is written in "
                      "place")));
   }
-  region.host->Sync(region.object, deadline_ns,
-                    [told = std::move(told), use = std::make_shared<StoreUse>(*std::move(use))](
-                        const storage::Completion& completion) {
-                      *use = {};  // its owner may free it as soon as it knows
-                      told(completion.status);
-                    });
+  const auto mine = Await(*session, told);
+  if (!mine.ok()) return told(mine.status());
+  region->host->Sync(region->object, deadline_ns,
+                     Tell(*mine, std::move(told), std::make_shared<StoreUse>(*std::move(use))));
 }
 
 absl::Status StoreRegions::Free(uint64_t session, uint64_t id) {
@@ -261,24 +194,22 @@ std::vector<std::shared_ptr<StoreRegion>> StoreRegions::List(uint64_t session) c
 
 void StoreRegions::SessionGone(uint64_t session) {
   OfSession gone;  // closed after the lock
-  const std::lock_guard lock(mutex_);
-  ForgetFinishedLocked();
-  const auto of = sessions_.find(session);
-  if (of == sessions_.end()) return;
-  gone = std::move(of->second);
-  sessions_.erase(of);
-  total_ -= gone.regions.size() + gone.opening;
-  for (ObjectHost& host : gone.hosts) {
-    // It may talk to its server for a while, to leave nothing there.
-    host.host->BeginStop();
-    leaving_.push_back(std::move(host.host));
+  {
+    const std::lock_guard lock(mutex_);
+    const auto of = sessions_.find(session);
+    if (of == sessions_.end()) return;
+    gone = std::move(of->second);
+    sessions_.erase(of);
+    CountOutLocked(gone.owner, gone.regions.size() + gone.opening);
+    // They may talk to their servers for a while, to leave nothing there.
+    hosts_.End(gone.owner);
+    const auto user = users_.find(gone.owner.tenant);
+    if (--user->second.sessions == 0) {
+      users_.erase(user);
+      hosts_.End({.session = 0, .tenant = gone.owner.tenant});
+    }
   }
-}
-
-void StoreRegions::ForgetFinishedLocked() {
-  std::erase_if(leaving_, [](const std::shared_ptr<storage::StoreHost>& host) {
-    return host.use_count() == 1 && host->finished();
-  });
+  for (const auto& [number, told] : gone.waiting) told(Ended());
 }
 
 }  // namespace shunt::daemon

@@ -6,6 +6,23 @@
 #include "runtime/core/status.h"
 
 namespace shunt::daemon {
+namespace {
+
+constexpr uint64_t kUncountedBytes = 4 << 10;
+
+storage::Urgency UrgencyOf(p2p::Priority priority) {
+  switch (priority) {
+    case p2p::Priority::kLatency:
+      return storage::Urgency::kLatency;
+    case p2p::Priority::kBackground:
+      return storage::Urgency::kBackground;
+    case p2p::Priority::kBulk:
+      break;
+  }
+  return storage::Urgency::kBulk;
+}
+
+}  // namespace
 
 absl::StatusOr<Route> TransferTable::RouteOf(const Published* published,
                                              const p2p::TransferPlan& plan, bool push) {
@@ -56,6 +73,25 @@ absl::Status TransferTable::HoldStores(const p2p::Selection& selection, uint64_t
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::shared_ptr<void>> TransferTable::ChargeFor(const Session& session,
+                                                               uint64_t bytes,
+                                                               std::string_view what) const {
+  SHUNT_RETURN_IF_ERROR(regions_->Charge(session.owner(), bytes, what));
+  return std::shared_ptr<void>(nullptr, [regions = regions_, owner = session.owner(),
+                                         bytes](void*) { regions->Release(owner, bytes); });
+}
+
+absl::Status TransferTable::CheckStores(const Sides& sides, const PostedTransfer& posted,
+                                        uint64_t session) const {
+  const bool write = sides.route == Route::kWrite;
+  const bool stored_is_remote = posted.push == write;
+  const uint64_t owner =
+      stored_is_remote && sides.published != nullptr ? sides.published->owner.session : session;
+  std::vector<StoreUse> uses;
+  return HoldStores(write ? sides.plan->destination() : sides.plan->source(), owner,
+                    "an explanation", write, &uses);
+}
+
 absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::MakeStored(const Sides& sides,
                                                                     const PostedTransfer& posted,
                                                                     Transfer::Setup setup,
@@ -70,17 +106,25 @@ absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::MakeStored(const Sides&
   const uint64_t own = setup.session->id;
   const uint64_t theirs = published != nullptr ? published->owner.session : own;
   const std::string words = absl::StrCat("transfer ", setup.id, " of session ", own);
+  auto stores = std::make_shared<std::vector<StoreUse>>();
   SHUNT_RETURN_IF_ERROR(
-      HoldStores(stored, stored_is_remote ? theirs : own, words, write, &setup.stores));
+      HoldStores(stored, stored_is_remote ? theirs : own, words, write, stores.get()));
   SHUNT_RETURN_IF_ERROR(stored_is_remote ? Hold(memory, own, "", words, &setup.uses)
                                          : Hold(memory, theirs, agent, words, &setup.uses));
+  // Beside what its ids take: the pieces of batches. Of a few nobody counts them.
+  if (const uint64_t bytes = StoreMover::HeldBytes(*sides.plan); bytes > kUncountedBytes) {
+    SHUNT_ASSIGN_OR_RETURN(auto paid, ChargeFor(*setup.session, bytes, "pieces of a transfer"));
+    setup.charge = std::make_shared<std::pair<std::shared_ptr<void>, std::shared_ptr<void>>>(
+        std::move(setup.charge), std::move(paid));
+  }
   HeldRegions held(&setup.uses);
   StoreMover::Setup moved;
   moved.plan = sides.plan;
   moved.write = write;
-  moved.host = setup.stores.front().region->host;
+  moved.urgency = UrgencyOf(posted.priority);
+  moved.host = stores->front().region->host;
   SHUNT_ASSIGN_OR_RETURN(moved.bases, p2p::FindBases(memory, held));
-  for (const StoreUse& use : setup.stores) moved.objects.push_back(use.region->object);
+  for (const StoreUse& use : *stores) moved.objects.push_back(use.region->object);
   setup.counterpart = theirs;
   if (published != nullptr) {
     setup.counterpart_text = absl::StrCat("agent \"", agent, "\" of session ", theirs);
@@ -88,18 +132,17 @@ absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::MakeStored(const Sides&
   SHUNT_RETURN_IF_ERROR(ReserveNotification(sides, posted, &setup));
   auto mover = std::make_shared<StoreMover>(std::move(moved));
   setup.cancel = [mover](const absl::Status& why) { mover->Cancel(why); };
-  auto regions = std::make_shared<std::vector<StoreUse>>(setup.stores);
   auto transfer = std::make_shared<Transfer>(std::move(setup));
-  *start = [mover, transfer, regions] {
-    mover->Start([transfer, regions](const absl::Status& status) {
+  *start = [mover, transfer, stores] {
+    mover->Start([transfer, stores](const absl::Status& status) {
       absl::Status outcome = status;
-      for (const StoreUse& use : *regions) {
+      for (const StoreUse& use : *stores) {
         if (outcome.ok() || !use.region->over.load()) continue;
         outcome = absl::CancelledError(
             absl::StrCat("region ", use.region->id, " (", use.region->label, ") was aborted"));
         break;
       }
-      regions->clear();  // its owner may free them as soon as it knows
+      stores->clear();  // its owner may free them as soon as it knows
       if (outcome.ok()) return transfer->Finish(outcome);
       transfer->Finish(absl::Status(
           outcome.code(), absl::StrCat("transfer ", transfer->id(), ": ", outcome.message())));

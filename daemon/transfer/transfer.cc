@@ -56,7 +56,6 @@ void Transfer::Finish(const absl::Status& outcome) {
   outcome_ = outcome;
   // First of all: its owner may free them as soon as it knows.
   setup_.uses.clear();
-  setup_.stores.clear();
   if (setup_.inbox != nullptr) {
     if (outcome_.ok()) {
       setup_.inbox->Put(std::move(setup_.notification));

@@ -14,7 +14,6 @@
 #include "daemon/event_loop.h"
 #include "daemon/session.h"
 #include "daemon/transfer/agent_table.h"
-#include "daemon/transfer/store_regions.h"
 #include "runtime/memory/region_table.h"
 #include "runtime/p2p/copier.h"
 #include "runtime/p2p/work_pool.h"
@@ -48,7 +47,6 @@ class Transfer final : public p2p::Work {
     // Either a copy here, and every region that it touches; or what ends it on another thread,
     // which then calls Finish.
     std::vector<memory::RegionUse> uses;
-    std::vector<StoreUse> stores;
     std::unique_ptr<p2p::Copier> copier;
     std::function<void(const absl::Status&)> cancel;
     std::shared_ptr<void> charge;  // what it takes of the session's memory

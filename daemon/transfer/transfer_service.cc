@@ -189,12 +189,12 @@ absl::Status Services::CancelTransfer(const SessionPtr& session,
 }
 
 absl::Status Services::WatchTransfer(const SessionPtr& session, const v1::WatchTransfer& request,
-                                     UniqueFd eventfd) {
+                                     ClientFd eventfd) {
   if (!eventfd.valid())
     return absl::InvalidArgumentError("watch_transfer: the packet carries no descriptor");
   SHUNT_RETURN_IF_ERROR(CheckEventFd(eventfd.get()));
   if (session->ring.valid()) context_.scheduler->Drain(session);
-  return context_.transfers->Watch(session->id, request.transfer_id(), std::move(eventfd));
+  return context_.transfers->Watch(session->id, request.transfer_id(), eventfd.Release());
 }
 
 void Services::Notify(const SessionPtr& session, const v1::NotifyRequest& request,
@@ -261,13 +261,13 @@ Services::CancelWait Services::TakeNotifications(const SessionPtr& session,
   };
 }
 
-absl::Status Services::WatchNotifications(const SessionPtr& session, UniqueFd eventfd) {
+absl::Status Services::WatchNotifications(const SessionPtr& session, ClientFd eventfd) {
   if (!eventfd.valid())
     return absl::InvalidArgumentError("watch_notifications: the packet carries no descriptor");
   SHUNT_RETURN_IF_ERROR(CheckEventFd(eventfd.get()));
   SHUNT_ASSIGN_OR_RETURN(const std::shared_ptr<Inbox> inbox,
                          context_.transfers->agents().OwnInbox(session->id));
-  inbox->SetEvent(std::move(eventfd));
+  inbox->SetEvent(eventfd.Release());
   return absl::OkStatus();
 }
 

@@ -275,10 +275,7 @@ absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::Begin(const SessionPtr&
   Transfer::Setup setup;
   // Ids, runs and pieces are kept until the end.
   if (const uint64_t bytes = posted.elements() * kElementBytes; bytes > kChargedBytes) {
-    SHUNT_RETURN_IF_ERROR(regions_->Charge(session->owner(), bytes, "ids of a transfer"));
-    setup.charge =
-        std::shared_ptr<void>(nullptr, [regions = regions_, owner = session->owner(),
-                                        bytes](void*) { regions->Release(owner, bytes); });
+    SHUNT_ASSIGN_OR_RETURN(setup.charge, ChargeFor(*session, bytes, "ids of a transfer"));
   }
   SHUNT_ASSIGN_OR_RETURN(const Sides sides, Prepare(*session, posted));
   setup.id = id;
@@ -449,6 +446,9 @@ void TransferTable::Remember(const TransferReport& report) {
 absl::StatusOr<v1::ExplainTransferResponse> TransferTable::Explain(const Session& session,
                                                                    const PostedTransfer& posted) {
   SHUNT_ASSIGN_OR_RETURN(const Sides sides, Prepare(session, posted));
+  if (sides.route == Route::kRead || sides.route == Route::kWrite) {
+    SHUNT_RETURN_IF_ERROR(CheckStores(sides, posted, session.id));
+  }
   v1::ExplainTransferResponse response;
   const uint64_t bytes = sides.plan->bytes();
   response.set_bytes(bytes);

@@ -138,6 +138,9 @@ class TransferTable {
   // A list each, of the session's own.
   absl::Status FindLists(const Session& session, const PostedTransfer& posted, List* local,
                          List* remote) const;
+  // Until the last reference is gone. RESOURCE_EXHAUSTED.
+  absl::StatusOr<std::shared_ptr<void>> ChargeFor(const Session& session, uint64_t bytes,
+                                                  std::string_view what) const;
   uint64_t CostOfPost(const Session& session, const PostedTransfer& posted) const;
   absl::StatusOr<Sides> Prepare(const Session& session, const PostedTransfer& posted) const;
   absl::StatusOr<std::shared_ptr<Transfer>> Begin(const SessionPtr& session,
@@ -157,6 +160,9 @@ class TransferTable {
                                                        const PostedTransfer& posted,
                                                        Transfer::Setup setup,
                                                        std::function<void()>* start);
+  // What MakeStored would say of files and objects; holds nothing.
+  absl::Status CheckStores(const Sides& sides, const PostedTransfer& posted,
+                           uint64_t session) const;
   absl::Status HoldStores(const p2p::Selection& selection, uint64_t session,
                           const std::string& words, bool write, std::vector<StoreUse>* uses) const;
   static absl::StatusOr<Route> RouteOf(const Published* published, const p2p::TransferPlan& plan,

@@ -85,7 +85,8 @@ absl::Status SendWithFds(int socket, std::span<const std::byte> payload, std::sp
   return absl::OkStatus();
 }
 
-absl::StatusOr<Received> RecvWithFds(int socket, std::span<std::byte> buffer, size_t max_fds) {
+absl::StatusOr<Received> RecvWithFds(int socket, std::span<std::byte> buffer, size_t max_fds,
+                                     std::vector<UniqueFd>* refused) {
   SHUNT_CHECK(!buffer.empty() && max_fds <= kMaxFdsPerMessage);
   // Room for the limit, not for max_fds: what fits is closed here, and the kernel closes the rest.
   ControlBuffer control{};
@@ -110,10 +111,12 @@ absl::StatusOr<Received> RecvWithFds(int socket, std::span<std::byte> buffer, si
   }
   received.fds = TakeFds(message);
   if ((message.msg_flags & MSG_TRUNC) != 0) {
+    if (refused != nullptr) *refused = std::move(received.fds);
     return absl::InvalidArgumentError(absl::StrCat(
         "receiving on a unix socket: the message is longer than ", buffer.size(), " bytes"));
   }
   if ((message.msg_flags & MSG_CTRUNC) != 0 || received.fds.size() > max_fds) {
+    if (refused != nullptr) *refused = std::move(received.fds);
     return absl::InvalidArgumentError(
         absl::StrCat("receiving on a unix socket: the message carries more than ", max_fds,
                      " descriptors, or this process has no room for them"));

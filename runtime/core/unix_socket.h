@@ -93,10 +93,11 @@ struct Received {
 
 // Receives one message (SEQPACKET) or what is there (stream) into `buffer` (not empty).
 // INVALID_ARGUMENT if the message is longer than `buffer` or carries more than `max_fds` <=
-// kMaxFdsPerMessage descriptors: it is lost and all its descriptors are closed. UNAVAILABLE if the
-// connection broke.
+// kMaxFdsPerMessage descriptors: it is lost and all its descriptors are closed, or given to
+// `refused`, whose owner closes them where that may wait. UNAVAILABLE if the connection broke.
 absl::StatusOr<Received> RecvWithFds(int socket, std::span<std::byte> buffer,
-                                     size_t max_fds = kMaxFdsPerMessage);
+                                     size_t max_fds = kMaxFdsPerMessage,
+                                     std::vector<UniqueFd>* refused = nullptr);
 
 struct PeerCredentials {
   pid_t pid = 0;  // 0 if the peer lives in a PID namespace that this process cannot see

@@ -17,6 +17,15 @@ absl::Status CheckRange(std::string_view what, uint64_t offset, uint64_t bytes, 
                                             " bytes"));
 }
 
+absl::Status Scattered(std::string_view what, const Coverage& written,
+                       const absl::Status& refused) {
+  return absl::Status(
+      refused.code(),
+      absl::StrCat(View(what), ": ", written.ranges(),
+                   " separate ranges were written: ", refused.message(),
+                   "; write neighbouring pieces one after the other, or fewer at a time"));
+}
+
 absl::Status CheckName(std::string_view kind, std::string_view name, size_t bytes_max) {
   if (name.empty()) return absl::InvalidArgumentError(absl::StrCat(View(kind), " is empty"));
   if (name.size() > bytes_max) {

@@ -12,6 +12,9 @@ class Coverage {
   // not overflow. O(log ranges).
   bool Add(uint64_t offset, uint64_t bytes);
   uint64_t bytes() const { return bytes_; }
+  // What it takes of the heap, about: a node of the map has three pointers, a colour and a range.
+  uint64_t memory_bytes() const { return 64 * ranges(); }
+  uint64_t ranges() const { return ranges_.size(); }
   // The first byte that is not in.
   uint64_t first_missing() const;
 

@@ -21,6 +21,7 @@
 #include "absl/types/span.h"
 #include "runtime/core/clock.h"
 #include "runtime/core/fd.h"
+#include "runtime/storage/budget.h"
 
 namespace shunt::storage {
 
@@ -52,12 +53,18 @@ struct BeginRequest {
   uint64_t bytes = 0;      // of the whole object
   bool if_absent = false;  // commit fails with ALREADY_EXISTS if there is an object by that name
   int64_t deadline_ns = kNeverNs;
+  Budget budget = {};  // who pays for memory that the draft needs
 };
+
+// What goes first where there is more than a store does at a time.
+enum class Urgency : uint8_t { kLatency, kBulk, kBackground };
+inline constexpr size_t kUrgencies = 3;
 
 // Pieces may be of many objects, in any order. Those of one write don't overlap.
 struct TransferRequest {
   std::vector<Piece> pieces = {};
   int64_t deadline_ns = kNeverNs;
+  Urgency urgency = Urgency::kBulk;
 };
 
 struct Completion {

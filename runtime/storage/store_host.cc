@@ -1,8 +1,10 @@
 #include "runtime/storage/store_host.h"
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <utility>
 
 #include "runtime/core/check.h"
@@ -13,17 +15,25 @@ namespace {
 
 constexpr size_t kBatch = 64;
 
-Completion Closed(uint64_t token) {
-  return {.token = token, .status = absl::CancelledError("the store is being closed")};
-}
+absl::Status BeingClosed() { return absl::CancelledError("the store is being closed"); }
+
+Completion Closed(uint64_t token) { return {.token = token, .status = BeingClosed()}; }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StoreHost>> StoreHost::Start(std::unique_ptr<Store> store,
                                                             std::function<void()> on_start) {
+  // A std::function must be one that can be copied.
+  const auto made = std::make_shared<std::unique_ptr<Store>>(std::move(store));
+  return Start([made] { return absl::StatusOr<std::unique_ptr<Store>>(std::move(*made)); },
+               std::move(on_start));
+}
+
+absl::StatusOr<std::unique_ptr<StoreHost>> StoreHost::Start(Make make,
+                                                            std::function<void()> on_start) {
   SHUNT_ASSIGN_OR_RETURN(UniqueFd wake, MakeEventFd());
   std::unique_ptr<StoreHost> host(
-      new StoreHost(std::move(store), std::move(wake), std::move(on_start)));
+      new StoreHost(std::move(make), std::move(wake), std::move(on_start)));
   // Not std::thread, which throws where there is none to be had.
   if (const int error = ::pthread_create(&host->thread_, nullptr, &Main, host.get()); error != 0) {
     return absl::ResourceExhaustedError(
@@ -36,8 +46,19 @@ absl::StatusOr<std::unique_ptr<StoreHost>> StoreHost::Start(std::unique_ptr<Stor
 void* StoreHost::Main(void* host) {
   auto* const self = static_cast<StoreHost*>(host);
   if (self->on_start_) self->on_start_();
+  self->MakeStore();
   self->Loop();
   return nullptr;
+}
+
+void StoreHost::MakeStore() {
+  auto made = std::exchange(make_, nullptr)();
+  if (made.ok()) {
+    store_ = *std::move(made);
+    return;
+  }
+  none_ = made.status();
+  BeginStop();
 }
 
 StoreHost::~StoreHost() { Stop(); }
@@ -84,38 +105,54 @@ uint64_t StoreHost::Abort(ObjectId draft, const Done& done) {
 }
 
 void StoreHost::Close(ObjectId object) {
-  Run([this, object] {
+  Push([this, object] {
     if (store_ != nullptr) store_->Close(object);
   });
 }
 
 void StoreHost::Cancel(uint64_t token) {
-  Run([this, token] {
+  Push([this, token] {
     if (store_ != nullptr) store_->Cancel(token);
   });
 }
 
 uint64_t StoreHost::Post(const Done& done, std::function<void(Store&, uint64_t)> post) {
   const uint64_t token = next_token_.fetch_add(1);
-  const bool runs = Run([this, token, done, post = std::move(post)] {
-    if (store_ == nullptr) return done(Closed(token));
+  const bool runs = Push([this, token, done, post = std::move(post)] {
+    if (store_ == nullptr) return Call([&] { done({.token = token, .status = none_}); });
     under_way_.emplace(token, done);
     post(*store_, token);
   });
-  if (!runs) done(Closed(token));
+  // Whoever sees that it is closed sees why, too.
+  if (!runs) done({.token = token, .status = none_});
   return token;
 }
 
 bool StoreHost::Run(std::function<void()> closure) {
+  return Push([this, closure = std::move(closure)]() mutable {
+    Call([&] { std::exchange(closure, nullptr)(); });
+  });
+}
+
+void StoreHost::Call(const std::function<void()>& callback) {
+  {
+    const std::lock_guard lock(calling_);
+    if (!left_) return callback();
+  }
+  for (;;) ::pause();  // what it could touch or free is gone
+}
+
+bool StoreHost::Push(std::function<void()> command) {
   const std::lock_guard lock(mutex_);
   if (closed_) return false;
-  commands_.push_back(std::move(closure));
+  commands_.push_back(std::move(command));
   // The thread looks at them all before it sleeps.
   if (commands_.size() == 1) SignalEventFd(wake_.get());
   return true;
 }
 
 void StoreHost::BeginStop() {
+  serves_.store(false);
   const std::lock_guard lock(mutex_);
   stop_ = true;
   SignalEventFd(wake_.get());
@@ -125,6 +162,22 @@ void StoreHost::Stop() {
   BeginStop();
   const std::lock_guard lock(join_mutex_);
   if (std::exchange(joinable_, false)) ::pthread_join(thread_, nullptr);
+}
+
+bool StoreHost::StopBy(int64_t deadline_ns) {
+  BeginStop();
+  {
+    std::unique_lock lock(mutex_);
+    const std::chrono::nanoseconds left(deadline_ns - NowNs());
+    ended_.wait_for(lock, left, [this] { return finished(); });
+  }
+  {
+    const std::lock_guard lock(calling_);
+    left_ = !finished();
+    if (left_) return false;
+  }
+  Stop();
+  return true;
 }
 
 void StoreHost::Loop() {
@@ -156,7 +209,7 @@ size_t StoreHost::TakeEnded() {
   for (size_t i = 0; i < count; ++i) {
     auto node = under_way_.extract(ended[i].token);
     SHUNT_CHECK(!node.empty());
-    node.mapped()(ended[i]);
+    Call([&] { std::exchange(node.mapped(), nullptr)(ended[i]); });
   }
   return count;
 }
@@ -164,7 +217,10 @@ size_t StoreHost::TakeEnded() {
 void StoreHost::Finish() {
   // From now on nobody touches memory of a transfer.
   store_.reset();
-  for (auto& [token, done] : std::exchange(under_way_, {})) done(Closed(token));
+  if (none_.ok()) none_ = BeingClosed();
+  for (auto& waiting : std::exchange(under_way_, {})) {
+    Call([&] { std::exchange(waiting.second, nullptr)(Closed(waiting.first)); });
+  }
   // What was posted meanwhile, also by these.
   for (;;) {
     std::vector<std::function<void()>> commands;
@@ -176,7 +232,10 @@ void StoreHost::Finish() {
     }
     for (const std::function<void()>& command : commands) command();
   }
+  // Under the lock, so that who waits can't miss it.
+  const std::lock_guard lock(mutex_);
   finished_.store(true);
+  ended_.notify_all();
 }
 
 }  // namespace shunt::storage

@@ -1,11 +1,13 @@
 // A store with a thread of its own, for callers on any thread.
 //
-//   Read, Open, ... ──► commands ──► thread: Post*, Poll ──► callback, on that thread
+//   Read, Open, ... ──► commands ──► thread: makes the store, Post*, Poll ──► callback, on that
+//   thread
 #pragma once
 
 #include <pthread.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "runtime/core/fd.h"
 #include "runtime/storage/store.h"
@@ -24,7 +27,12 @@ class StoreHost {
  public:
   using Done = std::function<void(const Completion&)>;
 
-  // `on_start` is called on the thread before anything else. RESOURCE_EXHAUSTED without a thread.
+  using Make = std::function<absl::StatusOr<std::unique_ptr<Store>>()>;
+
+  // `on_start`, then `make`, are called on the thread before anything else: making a store may wait
+  // for a disk. If that fails, so does all that is posted. RESOURCE_EXHAUSTED without a thread.
+  static absl::StatusOr<std::unique_ptr<StoreHost>> Start(Make make,
+                                                          std::function<void()> on_start = {});
   static absl::StatusOr<std::unique_ptr<StoreHost>> Start(std::unique_ptr<Store> store,
                                                           std::function<void()> on_start = {});
   // Stop. Not on the store's own thread, unless it has finished.
@@ -50,27 +58,43 @@ class StoreHost {
   // Destroys the store: what is under way is cancelled, and its callbacks called.
   void BeginStop();
   bool finished() const { return finished_.load(); }
-  // The same, and waits for the end.
+  // False once the store could not be made, or it is to stop.
+  bool serves() const { return serves_.load(); }
+  // The same as BeginStop, and waits for the end.
   void Stop();
+  // The same, but waits until then at most. False: a file system or a server does not answer, and
+  // the thread is left behind. It calls nothing back and frees nothing any more, and this object
+  // must stay for good.
+  bool StopBy(int64_t deadline_ns);
 
  private:
-  StoreHost(std::unique_ptr<Store> store, UniqueFd wake, std::function<void()> on_start)
-      : store_(std::move(store)), wake_(std::move(wake)), on_start_(std::move(on_start)) {}
+  StoreHost(Make make, UniqueFd wake, std::function<void()> on_start)
+      : make_(std::move(make)), wake_(std::move(wake)), on_start_(std::move(on_start)) {}
   static void* Main(void* host);
   uint64_t Post(const Done& done, std::function<void(Store&, uint64_t)> post);
+  bool Push(std::function<void()> command);
+  void Call(const std::function<void()>& callback);
+  void MakeStore();
   void Loop();
   bool RunCommands();  // false once it is to stop
   size_t TakeEnded();
   void Finish();
 
+  Make make_;                                      // the thread's
   std::unique_ptr<Store> store_;                   // the thread's; null once it is closed
+  absl::Status none_;                              // the thread's: why there is no store
   absl::flat_hash_map<uint64_t, Done> under_way_;  // the thread's
   const UniqueFd wake_;
   const std::function<void()> on_start_;
   std::atomic<uint64_t> next_token_ = 1;
   std::atomic<bool> finished_ = false;
+  std::atomic<bool> serves_ = true;
+
+  std::mutex calling_;  // held while others' code is called
+  bool left_ = false;
 
   std::mutex mutex_;
+  std::condition_variable ended_;
   bool stop_ = false;
   bool closed_ = false;  // nothing runs any more
   std::vector<std::function<void()>> commands_;

@@ -58,6 +58,7 @@ TEST_CASE("every key of the table can be set from a file and from a flag") {
       {"spin_us", "-1", "-1"},
       {"storage.roots", "[\"a=/srv/a\", \"b=/b\"]", "a=/srv/a,b=/b"},
       {"storage.s3", "[\"m=http://h:9000 path-style\"]", "m=http://h:9000 path-style"},
+      {"storage.plugins", "[\"p=/lib/p.so a b\"]", "p=/lib/p.so a b"},
       {"cluster.name", "\"prod\"", "prod"},
       {"cluster.node", "\"a\"", "a"},
       {"cluster.listen", "\"127.0.0.1:7071\"", "127.0.0.1:7071"},
@@ -159,7 +160,7 @@ TEST_CASE("roots and object stores are taken apart") {
   CHECK(config.storage_roots == std::vector<StorageRoot>{{"a", "/srv/a"}, {"b", "/b=c"}});
   REQUIRE(config.storage_s3.size() == 2);
   CHECK(config.storage_s3[0] == StorageEndpoint{"m", "https://h:9000", "eu", true, "/etc/ca.pem"});
-  CHECK(config.storage_s3[1] == StorageEndpoint{"n", "http://n", "us-east-1", false, ""});
+  CHECK(config.storage_s3[1] == StorageEndpoint{"n", "http://n"});
   REQUIRE(ApplyToml("[storage]\nroots = []\n", "x.toml", &config).ok());
   CHECK(config.storage_roots.empty());
   const struct {
@@ -175,6 +176,14 @@ TEST_CASE("roots and object stores are taken apart") {
       {"s3 = [\"m=h:9000\"]", "whose URL does not begin with http"},
       {"s3 = [\"m=http://h fast\"]", "the unknown word \"fast\""},
       {"s3 = [\"m=http://h ca=x\"]", "the unknown word \"ca=x\""},
+      {"s3 = [\"m=http://h user=x\"]", "the unknown word \"user=x\""},
+      {"s3 = [\"m=http://h credentials=x\"]", "is not environment, file or web_identity"},
+      {"s3 = [\"m=http://h credentials=file\"]", "without credentials_file"},
+      {"s3 = [\"m=http://h credentials=web_identity credentials_file=/t role=r\"]",
+       "without role and sts"},
+      {"s3 = [\"m=http://h user=7\"]", "users but without credentials"},
+      {"plugins = [\"p=p.so\"]", "whose path is not absolute"},
+      {"plugins = [\"p=/p.so\", \"p=/q.so\"]", "whose name is there twice"},
       {"s3 = [1]", "is a list"},
   };
   for (const auto& c : wrong) {
@@ -182,6 +191,47 @@ TEST_CASE("roots and object stores are taken apart") {
     const absl::Status status = ApplyToml(std::string("[storage]\n") + c.toml, "x.toml", &config);
     CHECK(status.code() == absl::StatusCode::kInvalidArgument);
     CHECK(status.message().find("x.toml:2: storage.") == 0);
+    CHECK(status.message().find(c.words) != absl::string_view::npos);
+  }
+}
+
+TEST_CASE("tables of stores are read as their lists are") {
+  Config config;
+  const absl::Status status = ApplyToml(
+      "[[storage.s3]]\nname = \"m\"\nurl = \"https://h\"\npath_style = true\nregion = \"eu\"\n"
+      "ca = \"/ca\"\ncredentials = \"web_identity\"\ncredentials_file = \"/token\"\nrole = \"r\"\n"
+      "sts = \"https://sts\"\nusers = [1000, 1001]\n"
+      "[[storage.s3]]\nurl = \"http://n\"\nname = \"n\"\npath_style = false\n"
+      "[[storage.plugins]]\nname = \"p\"\nlibrary = \"/p.so\"\noptions = \"a=1, b = 2\"\n"
+      "[[storage.plugins]]\nname = \"q\"\nlibrary = \"/q.so\"\n",
+      "x.toml", &config);
+  REQUIRE(status.ToString() == "OK");
+  REQUIRE(config.storage_s3.size() == 2);
+  StorageEndpoint expected{"m", "https://h", "eu", true, "/ca", "web_identity", "/token"};
+  expected.role = "r";
+  expected.sts = "https://sts";
+  expected.users = {1000, 1001};
+  CHECK(config.storage_s3[0] == expected);
+  CHECK(config.storage_s3[1] == StorageEndpoint{"n", "http://n"});
+  CHECK(config.storage_plugins ==
+        std::vector<StoragePlugin>{{"p", "/p.so", "a=1, b = 2"}, {"q", "/q.so", ""}});
+  const struct {
+    const char* toml;
+    const char* words;
+  } wrong[] = {
+      {"[[storage.s3]]\nname = \"m\"\n", "storage.s3 has a table without url"},
+      {"[[storage.s3]]\nname = \"m\"\nurl = \"http://h\"\nfast = true\n", "\"fast=true\""},
+      {"[[storage.s3]]\nname = \"m\"\nurl = \"http://h\"\nrole = \"a b\"\n", "role \"a b\""},
+      {"[[storage.s3]]\nname = \"m\"\nurl = \"http://h\"\nrole = 1.5\n", "not all plain"},
+      {"[[storage.plugins]]\nname = \"p\"\n", "storage.plugins has a table without library"},
+      {"[[storage.plugins]]\nname = \"p\"\nlibrary = \"/p\"\nx = 1\n", "unknown key x"},
+      {"[[storage.roots]]\nname = \"p\"\n", "storage.roots is a list of other things"},
+  };
+  for (const auto& c : wrong) {
+    INFO(c.toml);
+    const absl::Status status = ApplyToml(c.toml, "x.toml", &config);
+    CHECK(status.code() == absl::StatusCode::kInvalidArgument);
+    CHECK(status.message().find("x.toml:1: ") == 0);
     CHECK(status.message().find(c.words) != absl::string_view::npos);
   }
 }

@@ -115,6 +115,45 @@ class Files(FilesTest):
         )
         self.assertEqual((explained.route, explained.bytes), ("read", 64 * BLOCK))
 
+    def test_an_explanation_has_the_errors_of_the_call(self):
+        path, _ = self.file("explained", 4 * BLOCK)
+        a = self.client()
+        explain = lambda local, remote, push: a.stub.ExplainTransfer(
+            t.PostTransferRequest(
+                token=a.session.token, direction=int(push), local=t.Selection(list_id=local, all=True),
+                remote=t.Selection(list_id=remote, all=True),
+            )
+        )
+        region = a.pass_path(path)
+        own, reading = a.prepare(a.blocks(4)).list_id, a.list_of(region, 4)
+        self.assertEqual(explain(own, reading, False).route, "read")
+        with self.refused(PERMISSION_DENIED, f"region {region}", "opened for reading"):
+            explain(own, reading, True)
+        draft = a.store("CreateFile", root="data", path="explained-draft", size_bytes=4 * BLOCK).region_id
+        written = a.list_of(draft, 4)
+        self.assertEqual(explain(own, written, True).route, "write")
+        with self.refused(FAILED_PRECONDITION, f"region {draft}", "draft"):
+            explain(own, written, False)
+        # It holds nothing, and did not write.
+        a.store("AbortDraft", region_id=draft)
+        a.free(region)
+        with self.refused(NOT_FOUND, f"region {region}", "closed"):
+            explain(own, reading, False)
+
+    def test_errors_do_not_say_where_the_root_lies(self):
+        a = self.client()
+        for path in ("missing", "nodir/x", "../x"):
+            with self.assertRaises(grpc.RpcError) as refused:
+                a.store("OpenFile", root="data", path=path)
+            self.assertNotIn(self.root, refused.exception.details())
+        self.file("here", BLOCK)
+        region = a.store("OpenFile", root="data", path="here").region_id
+        os.truncate(self.path("here"), 0)
+        with self.assertRaises(grpc.RpcError) as refused:
+            a.move(a.prepare(a.blocks(1)).list_id, a.list_of(region, 1))
+        self.assertIn("data/here", refused.exception.details())
+        self.assertNotIn(self.root, refused.exception.details())
+
     def test_blocks_are_written_in_place_and_nothing_else(self):
         path, data = self.file("write", 64 * BLOCK)
         a = self.client()
@@ -568,6 +607,34 @@ class FewFiles(FilesTest):
             a.store("OpenFile", root="data", path="missing")
         a.pass_path(path)
         self.client().pass_path(path)
+
+
+class LittleMemory(FilesTest):
+    FLAGS = ("--memory-per-session", "1MiB")
+
+    def test_a_scattered_draft_counts_as_its_sessions_memory(self):
+        a = self.client(64 << 10)
+        count = 16 << 10  # one byte in two
+        region = a.store("CreateFile", root="data", path="scattered", size_bytes=2 * count).region_id
+        draft = a.prepare([strided(region, 0, 1, (count, 2))]).list_id
+        own = a.prepare([strided(a.region, 0, 1, (count, 1))]).list_id
+        with self.refused(RESOURCE_EXHAUSTED, "scattered", "separate ranges", "memory_per_session", "neighbouring pieces"):
+            a.move(own, draft, push=True)
+        with self.refused(FAILED_PRECONDITION, "scattered"):
+            a.store("CommitDraft", region_id=region)
+        self.assertFalse(os.path.exists(self.path("scattered")))
+        # All of it is given back.
+        a.session.allocate(15 << 16)
+
+    def test_neighbours_one_after_the_other_need_no_memory(self):
+        a = self.client(64 << 10)
+        count = 64 << 10
+        region = a.store("CreateFile", root="data", path="in-order", size_bytes=count).region_id
+        draft = a.prepare([strided(region, 0, 1, (count, 1))]).list_id
+        own = a.prepare([strided(a.region, 0, 1, (count, 1))]).list_id
+        a.move(own, draft, push=True)
+        a.store("CommitDraft", region_id=region)
+        self.assertTrue((self.contents("in-order") == a.memory).all())
 
 
 class NoRoots(DaemonTest):

@@ -4,6 +4,7 @@ Programs come from the environment: SHUNTD, SHUNTCTL. The generated protocol mod
 """
 
 import atexit
+import contextlib
 import mmap
 import os
 import pathlib
@@ -49,6 +50,18 @@ def wait_until(condition, seconds=10, what="the condition"):
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} did not come true in {seconds} s")
         time.sleep(0.002)
+
+
+@contextlib.contextmanager
+def as_user(uid):
+    """Connections that are made within are that user's; None: nothing changes. Needs root."""
+    if uid is not None:
+        os.seteuid(uid)
+    try:
+        yield
+    finally:
+        if uid is not None:
+            os.seteuid(0)
 
 
 class Shuntd:
@@ -231,8 +244,15 @@ class DaemonTest(unittest.TestCase):
         self.addCleanup(session.close)
         return session
 
-    def session(self, name="test"):
-        session = plain_grpc.Session(api, self.shuntd.socket, name)
+    def session(self, name="test", uid=None):
+        path = self.shuntd.socket
+        if uid is not None:
+            # By a name of its own: gRPC shares connections to one address.
+            path = os.path.join(self.shuntd.directory, f"user-{uid}.sock")
+            if not os.path.lexists(path):
+                os.symlink(self.shuntd.socket, path)
+        with as_user(uid):
+            session = plain_grpc.Session(api, path, name)
 
         def close():
             session.lease.socket.close()

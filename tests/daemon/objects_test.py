@@ -4,6 +4,7 @@ import datetime
 import hashlib
 import hmac
 import os
+import tempfile
 import unittest
 import urllib.parse
 import urllib.request
@@ -161,6 +162,64 @@ class Objects(DaemonTest):
         own = a.prepare([strided(a.region, 0, 100, (2, 100))]).list_id
         with self.refused(UNIMPLEMENTED, f"region {region}", f"region {file}", "different stores"):
             a.post(own, mixed)
+
+
+class DaemonIdentity(DaemonTest):
+    """The daemon's own keys, from each source that this server can check."""
+
+    BUCKET = f"identity-{os.getpid()}"
+    OTHER = 15001
+
+    @classmethod
+    def setUpClass(cls):
+        request("PUT", f"/{cls.BUCKET}")
+        cls.directory = tempfile.mkdtemp(prefix="shunt-keys-")
+        cls.addClassCleanup(shutil.rmtree, cls.directory, ignore_errors=True)
+        cls.keys = os.path.join(cls.directory, "keys")
+        cls.write_keys("NOLONGERVALID")
+        cls.FLAGS = (
+            "--socket-mode", "0666", "--storage-s3",
+            f"environment={SERVER} path-style credentials=environment,"
+            f"file={SERVER} path-style credentials=file credentials_file={cls.keys}",
+        )
+        os.environ.update(AWS_ACCESS_KEY_ID=KEY_ID, AWS_SECRET_ACCESS_KEY=SECRET)
+        try:
+            super().setUpClass()
+        finally:
+            del os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
+
+    @classmethod
+    def write_keys(cls, key_id):
+        with open(cls.keys, "w", encoding="ascii") as out:
+            out.write(f"[default]\naws_access_key_id = {key_id}\naws_secret_access_key = {SECRET}\n")
+
+    def place(self, endpoint, **fields):
+        own = s.ObjectCredentials(daemon_identity=True)
+        return dict(endpoint=endpoint, bucket=self.BUCKET, key="k", credentials=own, **fields)
+
+    def test_objects_are_written_and_read_with_the_daemons_keys(self):
+        a = Client(self, "a")
+        a.memory[:] = numpy.random.default_rng(1).integers(0, 256, a.memory.size, dtype=numpy.uint8)
+        before, own = a.memory.copy(), a.prepare().list_id
+        with self.refused(UNAUTHENTICATED, "k"):
+            a.store("OpenObject", **self.place("file"))
+        self.write_keys(KEY_ID)  # which are taken up when the old ones are refused
+        for endpoint in ("environment", "file"):
+            region = a.store("CreateObject", **self.place(endpoint, size_bytes=64 * BLOCK)).region_id
+            a.move(own, a.list_of(region, 64), push=True)
+            a.store("CommitDraft", region_id=region)
+            a.memory[:] = 0
+            a.move(own, a.list_of(a.store("OpenObject", **self.place(endpoint)).region_id, 64))
+            self.assertTrue((a.memory == before).all())
+        with self.refused(PERMISSION_DENIED, "k"):  # without keys
+            a.store("OpenObject", endpoint="file", bucket=self.BUCKET, key="k")
+
+    @unittest.skipIf(os.geteuid() != 0, "needs root to become another user")
+    def test_nobody_else_may_use_them(self):
+        other = Client(self, "other", session=self.session("other", uid=self.OTHER))
+        for endpoint in ("environment", "file"):
+            with self.refused(PERMISSION_DENIED, f"user {self.OTHER}"):
+                other.store("OpenObject", **self.place(endpoint))
 
 
 if __name__ == "__main__":

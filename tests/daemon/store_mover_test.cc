@@ -22,6 +22,7 @@ class HeldStore : public storage::Store {
   struct Held {
     uint64_t token;
     std::vector<storage::Piece> pieces;
+    storage::Urgency urgency;
   };
   std::vector<Held> held;
   std::vector<storage::Piece> moved;
@@ -36,10 +37,10 @@ class HeldStore : public storage::Store {
 
   storage::Features features() const override { return {}; }
   void PostRead(storage::TransferRequest request, uint64_t token) override {
-    held.push_back({token, std::move(request.pieces)});
+    held.push_back({token, std::move(request.pieces), request.urgency});
   }
   void PostWrite(storage::TransferRequest request, uint64_t token) override {
-    held.push_back({token, std::move(request.pieces)});
+    held.push_back({token, std::move(request.pieces), request.urgency});
   }
   void Cancel(uint64_t token) override {
     ++cancels;
@@ -71,7 +72,7 @@ constexpr storage::ObjectId kObject = 77;
 
 struct World {
   // `pieces` of `length` bytes, which lie backwards in memory.
-  World(uint64_t pieces, uint64_t length)
+  World(uint64_t pieces, uint64_t length, storage::Urgency urgency = storage::Urgency::kBulk)
       : bytes(pieces * length), memory(std::make_unique_for_overwrite<std::byte[]>(bytes)) {
     auto owned = std::make_unique<HeldStore>();
     store = owned.get();
@@ -86,9 +87,10 @@ struct World {
     std::vector<uint64_t> backwards(pieces);
     std::iota(backwards.rbegin(), backwards.rend(), 0);
     StoreMover::Setup setup;
-    setup.plan = *p2p::TransferPlan::Make(*p2p::Selection::All(list(kStoreSpace)),
-                                          *p2p::Selection::Ids(list(0), backwards));
+    setup.plan = plan = *p2p::TransferPlan::Make(*p2p::Selection::All(list(kStoreSpace)),
+                                                 *p2p::Selection::Ids(list(0), backwards));
     setup.host = host;
+    setup.urgency = urgency;
     setup.bases = {memory.get()};
     setup.objects = {kObject};
     mover = std::make_shared<StoreMover>(std::move(setup));
@@ -116,6 +118,7 @@ struct World {
 
   const uint64_t bytes;
   const std::unique_ptr<std::byte[]> memory;
+  std::shared_ptr<const p2p::TransferPlan> plan;
   HeldStore* store = nullptr;
   std::shared_ptr<storage::StoreHost> host;
   std::shared_ptr<StoreMover> mover;
@@ -149,6 +152,27 @@ TEST_CASE("a few batches are under way at a time, and each byte is moved once") 
   }
   CHECK(right);
   CHECK(next == world.bytes);
+}
+
+TEST_CASE("every batch of a transfer tells its store how urgent it is") {
+  for (const auto urgency : {storage::Urgency::kLatency, storage::Urgency::kBackground}) {
+    World world(3000, 512, urgency);
+    world.Start();
+    while (world.ended.empty()) {
+      for (const HeldStore::Held& held : world.store->held) CHECK(held.urgency == urgency);
+      world.End(0, absl::OkStatus());
+    }
+  }
+}
+
+TEST_CASE("what a transfer has under way does not grow with it") {
+  const auto held = [](uint64_t pieces) {
+    const World world(pieces, 512);
+    return StoreMover::HeldBytes(*world.plan);
+  };
+  CHECK(held(10) == 10 * held(1));
+  CHECK(held(10'000) == 2048 * held(1));
+  CHECK(held(100'000) == held(10'000));
 }
 
 TEST_CASE("a long piece is cut into batches") {

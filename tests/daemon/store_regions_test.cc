@@ -16,19 +16,22 @@ namespace {
 using Opened = absl::StatusOr<std::shared_ptr<StoreRegion>>;
 
 struct World {
-  World() : regions({.roots = {{"root", directory.path()}}, .total_regions = 2}, &ids) {
+  explicit World(uint64_t of_user = 2)
+      : regions(
+            {.roots = {{"root", directory.path()}}, .user_regions = of_user, .total_regions = 2},
+            &ids) {
     REQUIRE(regions.Start().ok());
     std::ofstream(directory / "f") << "content";
   }
-  std::shared_ptr<Session> NewSession() {
-    return std::make_shared<Session>(++sessions, Peer{.pid = 1, .uid = 0, .pidfd = nullptr}, "s",
+  std::shared_ptr<Session> NewSession(uint32_t uid = 0) {
+    return std::make_shared<Session>(++sessions, Peer{.pid = 1, .uid = uid, .pidfd = nullptr}, "s",
                                      Token{});
   }
   std::future<Opened> Begin(const std::shared_ptr<Session>& session,
                             const std::string& name = "f") {
     auto promise = std::make_shared<std::promise<Opened>>();
-    regions.OpenFile(session, {.container = "root", .name = name},
-                     [promise](const Opened& opened) { promise->set_value(opened); });
+    regions.Open(session, {}, {.container = "root", .name = name}, {},
+                 [promise](const Opened& opened) { promise->set_value(opened); });
     return promise->get_future();
   }
   void End(const std::shared_ptr<Session>& session) {
@@ -54,12 +57,39 @@ TEST_CASE("files of all sessions are counted, and counted back") {
     REQUIRE(world.Begin(second).get().ok());
     const absl::Status full = world.Begin(second).get().status();
     CHECK(full.code() == absl::StatusCode::kResourceExhausted);
-    CHECK(full.message().find("2 files and objects") != absl::string_view::npos);
+    CHECK(full.message().find(" 2 files and objects") != absl::string_view::npos);
     CHECK(world.regions.Free(first->id, (*region)->id).ok());
     CHECK(world.Begin(second).get().ok());
     world.End(first);
     world.End(second);
   }
+}
+
+TEST_CASE("one user's sessions have a share of all files, others' have the rest") {
+  World world(1);
+  const auto first = world.NewSession(1), second = world.NewSession(1), other = world.NewSession(2);
+  const auto region = world.Begin(first).get();
+  REQUIRE(region.ok());
+  const absl::Status full = world.Begin(second).get().status();
+  CHECK(full.code() == absl::StatusCode::kResourceExhausted);
+  CHECK(full.message().find("user 1 has 1 files and objects") != absl::string_view::npos);
+  CHECK(world.Begin(other).get().ok());
+  world.End(first);
+  CHECK(world.Begin(second).get().ok());
+}
+
+TEST_CASE("each user's files are in a store that ends with the user's last session") {
+  World world;
+  const auto first = world.NewSession(1), second = world.NewSession(1), other = world.NewSession(2);
+  const auto a = *world.Begin(first).get();
+  const auto b = *world.Begin(other).get();
+  CHECK(a->host != b->host);
+  CHECK(world.Begin(second, "missing").get().status().code() == absl::StatusCode::kNotFound);
+  world.End(first);
+  CHECK(a->host->serves());
+  world.End(second);
+  CHECK(!a->host->serves());
+  CHECK(b->host->serves());
 }
 
 TEST_CASE("a session that ends while it opens a file gets none, and leaves none open") {
@@ -95,9 +125,9 @@ TEST_CASE("a stop closes everything, and opens nothing more") {
   World world;
   const auto session = world.NewSession();
   auto under_way = world.Begin(session);
-  world.regions.Stop();
+  world.regions.Stop(kNeverNs);
   const absl::Status status = under_way.get().status();
-  CHECK((status.ok() || status.code() == absl::StatusCode::kCancelled));
+  CHECK((status.ok() || status.code() == absl::StatusCode::kUnavailable));
   CHECK(world.Begin(session).get().status().code() == absl::StatusCode::kUnavailable);
 }
 

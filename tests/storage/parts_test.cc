@@ -7,6 +7,7 @@
 #include <set>
 
 #include "runtime/core/clock.h"
+#include "runtime/storage/budget.h"
 #include "runtime/storage/coverage.h"
 #include "runtime/storage/posix/leftovers.h"
 #include "runtime/storage/posix/split.h"
@@ -34,6 +35,31 @@ TEST_CASE("coverage agrees with a set of bytes") {
       REQUIRE(coverage.first_missing() == missing);
     }
   }
+}
+
+TEST_CASE("a charge pays ahead, once, and gives all back with its end") {
+  uint64_t held = 0, calls = 0;
+  const Budget budget = [&](uint64_t bytes,
+                            std::string_view) -> absl::StatusOr<std::shared_ptr<void>> {
+    ++calls;
+    if (held + bytes > 1 << 20) return absl::ResourceExhaustedError("no more");
+    held += bytes;
+    return std::shared_ptr<void>(nullptr, [&held, bytes](void*) { held -= bytes; });
+  };
+  {
+    Charge charge(budget);
+    CHECK(charge.Cover(1000, "x").ok());
+    CHECK(calls == 0);  // so little is not counted
+    uint64_t bytes = 0;
+    while (charge.Cover(bytes += 64, "x").ok()) CHECK(held + (16 << 10) >= bytes);
+    CHECK(bytes > 512 << 10);
+    CHECK(calls < 20);
+    const auto more = charge.Take(8, "x");
+    CHECK(more.ok());
+  }
+  CHECK(held == 0);
+  Charge nobody;
+  CHECK(nobody.Cover(1 << 30, "x").ok());
 }
 
 TEST_CASE("a range is cut into every byte once, and no page is reached both ways") {

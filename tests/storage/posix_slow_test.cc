@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -177,6 +178,73 @@ TEST_CASE("a file that says for ever that it is to be tried again is given up") 
   CHECK(engine.slow());  // not on this thread any more
   CHECK(!transfer.status.ok());
   CHECK_THAT(std::string(transfer.status.message()), Catch::Contains("stubborn"));
+}
+
+// Holds all reads, in their order, until it is told that some have ended.
+class HoldingEngine : public Engine {
+ public:
+  std::vector<Io> held;
+  const char* name() const override { return "holding"; }
+  void Post(const Io& io) override { held.push_back(io); }
+  void Flush() override {}
+  bool Reap(IoResult* result) override {
+    if (ending_ == 0) return false;
+    --ending_;
+    *result = {.id = held.front().id, .result = static_cast<int>(held.front().bytes)};
+    held.erase(held.begin());
+    return true;
+  }
+  void AddMemory(absl::Span<std::byte>) override {}
+  void RemoveMemory(absl::Span<std::byte>) override {}
+  void End(size_t count) { ending_ = count; }
+
+ private:
+  size_t ending_ = 0;
+};
+
+TEST_CASE("the urgent wait for no queue of others, and nobody starves") {
+  constexpr uint32_t kDepth = 16;
+  HoldingEngine engine;
+  Pump pump(&engine, kDepth, 4096);
+  const auto file = std::make_shared<StoredFile>();
+  Buffer memory(3 << 20);
+  std::deque<Transfer> transfers;
+  const auto add = [&](Urgency urgency, size_t pieces) {
+    Transfer& transfer = transfers.emplace_back();
+    transfer.urgency = urgency;
+    const size_t at = static_cast<size_t>(urgency) << 20;  // which tells them apart
+    transfer.pieces.assign(pieces, {file, 0, absl::MakeSpan(memory).subspan(at, 4096)});
+    pump.Add(&transfer);
+  };
+  const auto urgency_of = [&](const Io& io) {
+    return static_cast<Urgency>((io.memory - memory.data()) >> 20);
+  };
+  size_t ended = 0;
+  const auto run = [&] { pump.Run([&](Transfer*) { ++ended; }); };
+  for (int i = 0; i < 8; ++i) add(Urgency::kBulk, 200);
+  add(Urgency::kBackground, 200);
+  run();
+  REQUIRE(engine.held.size() == kDepth - 1);  // a place is kept
+  add(Urgency::kLatency, 1);
+  run();
+  REQUIRE(engine.held.size() == kDepth);
+  CHECK(urgency_of(engine.held.back()) == Urgency::kLatency);
+  // With many of them, too, most places are theirs, and some are the others'.
+  add(Urgency::kLatency, 300);
+  size_t urgent = 0, background = 0;
+  for (int i = 0; i < 200; ++i) {
+    engine.End(1);
+    run();
+    urgent += urgency_of(engine.held.back()) == Urgency::kLatency ? 1 : 0;
+    background += urgency_of(engine.held.back()) == Urgency::kBackground ? 1 : 0;
+  }
+  CHECK(urgent > 170);
+  CHECK(background > 2);
+  while (!engine.held.empty()) {
+    engine.End(engine.held.size());
+    run();
+  }
+  CHECK(ended == transfers.size());
 }
 
 }  // namespace

@@ -28,13 +28,17 @@ uint32_t PageBytes() {
 
 std::string KernelPath(int fd) { return absl::StrCat("/proc/self/fd/", fd); }
 
-// Where the descriptor points, for errors only.
+// The last name of where the descriptor points, for errors only: others may see them, if the file
+// is published, and need not know where it lies.
 std::string LabelOf(int fd) {
   char target[512];
   const ssize_t bytes = ::readlink(KernelPath(fd).c_str(), target, sizeof(target));
   if (bytes <= 0) return absl::StrCat("descriptor ", fd);
-  return absl::StrCat("descriptor of ",
-                      absl::CHexEscape(absl::string_view(target, static_cast<size_t>(bytes))));
+  absl::string_view name(target, static_cast<size_t>(bytes));
+  if (const size_t slash = name.rfind('/'); slash != absl::string_view::npos) {
+    name.remove_prefix(slash + 1);
+  }
+  return absl::StrCat("descriptor of '", absl::CHexEscape(name), "'");
 }
 
 const char* KindOf(mode_t mode) {

@@ -83,6 +83,7 @@ void PosixStore::PostBegin(BeginRequest request, uint64_t token) {
   const int64_t deadline_ns = request.deadline_ns;
   const auto asked = std::make_shared<BeginRequest>(std::move(request));
   const std::shared_ptr<StoredFile> file = NewFile();
+  file->charge = Charge(std::move(asked->budget));
   const auto status = std::make_shared<absl::Status>();
   StartJob(
       token, deadline_ns, absl::StrCat("begin of '", absl::CHexEscape(asked->name), "'"),
@@ -185,6 +186,7 @@ void PosixStore::StartTransfer(bool write, const TransferRequest& request, uint6
   transfer->id = next_id_++;
   transfer->token = token;
   transfer->write = write;
+  transfer->urgency = request.urgency;
   absl::Status status = Resolve(write, request, &transfer->pieces);
   if (!status.ok()) return Fail(token, std::move(status));
   for (const FilePiece& piece : transfer->pieces) {
@@ -228,6 +230,12 @@ absl::Status PosixStore::Resolve(bool write, const TransferRequest& request,
       status = absl::InvalidArgumentError(
           absl::StrCat(file.label, ": some of ", piece.memory.size(), " bytes at offset ",
                        piece.offset, " were written before, expected each byte once"));
+      stored->broken = true;
+      break;
+    }
+    status = stored->charge.Cover(stored->written.memory_bytes(), "the notes of a draft");
+    if (!status.ok()) {
+      status = Scattered(file.label, stored->written, status);
       stored->broken = true;
       break;
     }

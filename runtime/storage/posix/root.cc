@@ -66,7 +66,9 @@ absl::StatusOr<Root> Root::Open(std::string name, std::string path) {
   UniqueFd partial(::openat(root.directory_.get(), kPartialDirectory,
                             O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (partial.valid()) {
-    SHUNT_RETURN_IF_ERROR(root.CheckPartialDirectory(partial.get()));
+    if (const absl::Status status = root.CheckPartialDirectory(partial.get()); !status.ok()) {
+      return absl::Status(status.code(), absl::StrCat(status.message(), " (", root.path_, ")"));
+    }
     SHUNT_RETURN_IF_ERROR(RemoveLeftovers(std::move(partial), what));
   } else if (errno != ENOENT) {
     return FileError(errno, absl::StrCat(what, ": ", kPartialDirectory));
@@ -75,7 +77,7 @@ absl::StatusOr<Root> Root::Open(std::string name, std::string path) {
 }
 
 std::string Root::LabelOf(std::string_view name) const {
-  return absl::StrCat(path_, "/", absl::CHexEscape(absl::string_view(name.data(), name.size())));
+  return absl::StrCat(name_, "/", absl::CHexEscape(absl::string_view(name.data(), name.size())));
 }
 
 absl::StatusOr<Root::Place> Root::Find(std::string_view name) const {
@@ -84,7 +86,7 @@ absl::StatusOr<Root::Place> Root::Find(std::string_view name) const {
   place.leaf = parts.back();
   // A descriptor of its own, so that the root's is not closed with it.
   place.directory.Reset(::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!place.directory.valid()) return FileError(errno, path_);
+  if (!place.directory.valid()) return FileError(errno, absl::StrCat("root '", name_, "'"));
   for (size_t i = 0; i + 1 < parts.size(); ++i) {
     UniqueFd next(::openat(place.directory.get(), parts[i].c_str(),
                            O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -107,7 +109,7 @@ absl::StatusOr<File> Root::OpenFile(std::string_view name, Access access, bool d
 }
 
 absl::StatusOr<UniqueFd> Root::OpenPartialDirectory() const {
-  const std::string what = absl::StrCat(path_, "/", kPartialDirectory);
+  const std::string what = absl::StrCat(name_, "/", kPartialDirectory);
   if (::mkdirat(directory_.get(), kPartialDirectory, 0700) != 0 && errno != EEXIST) {
     return FileError(errno, what);
   }
@@ -120,7 +122,7 @@ absl::StatusOr<UniqueFd> Root::OpenPartialDirectory() const {
 
 // Who may write there could put another file in a draft's place. The root's own owner could anyway.
 absl::Status Root::CheckPartialDirectory(int fd) const {
-  const std::string what = absl::StrCat(path_, "/", kPartialDirectory);
+  const std::string what = absl::StrCat(name_, "/", kPartialDirectory);
   struct ::stat info, root;
   if (::fstat(fd, &info) != 0 || ::fstat(directory_.get(), &root) != 0) {
     return FileError(errno, what);

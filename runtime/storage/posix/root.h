@@ -22,7 +22,8 @@ class Root {
 
   const std::string& name() const { return name_; }
 
-  // Its functions may be called from any thread, and block.
+  // Its functions may be called from any thread, and block. Their errors name the root, not its
+  // path: whoever names files below it need not know where it lies.
 
   // Opens a regular file. NOT_FOUND, PERMISSION_DENIED (also for links), INVALID_ARGUMENT.
   absl::StatusOr<File> OpenFile(std::string_view name, Access access, bool direct) const;
@@ -35,6 +36,7 @@ class Root {
   absl::StatusOr<Place> Find(std::string_view name) const;
   // Makes it if it is not there. PERMISSION_DENIED if others may change what is in it.
   absl::StatusOr<UniqueFd> OpenPartialDirectory() const;
+  // "NAME/name".
   std::string LabelOf(std::string_view name) const;
 
  private:

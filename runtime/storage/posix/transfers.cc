@@ -13,17 +13,22 @@ namespace {
 
 // A file system may say for ever that it is to be tried again.
 constexpr uint32_t kRefusalsMax = 16;
+// Of the queue, for the urgent: a sixteenth of the places, a sixteenth of the turns for the others.
+constexpr uint32_t kShare = 16;
 
 }  // namespace
 
 Pump::Pump(Engine* engine, uint32_t queue_depth, uint32_t io_bytes_max)
-    : engine_(engine), io_bytes_max_(io_bytes_max), slots_(queue_depth) {
+    : engine_(engine),
+      io_bytes_max_(io_bytes_max),
+      slots_(queue_depth),
+      kept_(queue_depth / kShare) {
   for (uint32_t slot = queue_depth; slot-- > 0;) free_.push_back(slot);
 }
 
 void Pump::Add(Transfer* transfer) {
   transfer->queued = true;
-  waiting_.push_back(transfer);
+  waiting_[static_cast<size_t>(transfer->urgency)].push_back(transfer);
 }
 
 void Pump::Stop(Transfer* transfer, absl::Status status) {
@@ -47,13 +52,9 @@ bool Pump::Run(const std::function<void(Transfer*)>& ended) {
     Post(again_.back());
     again_.pop_back();
   }
-  while (!waiting_.empty()) {
-    Transfer* const transfer = waiting_.front();
-    const bool more = transfer->status.ok() && transfer->next < transfer->pieces.size();
-    if (more && free_.empty()) break;
-    waiting_.pop_front();
+  while (Transfer* const transfer = Pick()) {
     transfer->queued = false;
-    if (more && PostNext(transfer)) {
+    if (transfer->status.ok() && PostNext(transfer)) {
       moved = true;
       Add(transfer);
     } else {
@@ -66,6 +67,23 @@ bool Pump::Run(const std::function<void(Transfer*)>& ended) {
     ended(transfer);
   }
   return moved;
+}
+
+Transfer* Pump::Pick() {
+  const bool lowest_first = picks_ % kShare == kShare - 1;
+  for (size_t i = 0; i < kUrgencies; ++i) {
+    const size_t urgency = lowest_first ? kUrgencies - 1 - i : i;
+    std::deque<Transfer*>& waiting = waiting_[urgency];
+    if (waiting.empty()) continue;
+    Transfer* const transfer = waiting.front();
+    const bool more = transfer->status.ok() && transfer->next < transfer->pieces.size();
+    const size_t kept = urgency == static_cast<size_t>(Urgency::kLatency) ? 0 : kept_;
+    if (more && free_.size() <= kept) continue;
+    waiting.pop_front();
+    ++picks_;
+    return transfer;
+  }
+  return nullptr;
 }
 
 // False if the transfer has nothing left to post.

@@ -1,7 +1,10 @@
 // Moves the pieces of transfers through an engine, no more reads and writes at a time than its
-// queue depth. Transfers take turns, so that a small one does not wait for a large one.
+// queue depth. The most urgent go first; those of one urgency take turns, so that a small one does
+// not wait for a large one. A few places are kept for the urgent, and one in so many goes to those
+// who wait longest, so that nothing starves.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -11,10 +14,12 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "runtime/storage/budget.h"
 #include "runtime/storage/coverage.h"
 #include "runtime/storage/posix/draft.h"
 #include "runtime/storage/posix/engine.h"
 #include "runtime/storage/posix/file.h"
+#include "runtime/storage/store.h"
 
 namespace shunt::storage {
 
@@ -24,6 +29,7 @@ struct StoredFile {
   File opened;  // an object's
   std::optional<Draft> draft;
   Coverage written;                   // of a draft
+  Charge charge;                      // what that takes
   uint32_t writes = 0;                // pieces that are being written
   bool broken = false;                // a write into the draft has failed
   std::function<void()> when_unused;  // called once, when the last of them has ended
@@ -41,6 +47,7 @@ struct Transfer {
   uint64_t id = 0;
   uint64_t token = 0;
   bool write = false;
+  Urgency urgency = Urgency::kBulk;
   std::vector<FilePiece> pieces;
   size_t next = 0;          // piece
   uint64_t next_bytes = 0;  // of it that are under way or done
@@ -75,6 +82,8 @@ class Pump {
     std::byte* memory = nullptr;
     uint32_t bytes = 0;
   };
+  // Whose turn it is; null if nobody is to be posted or drained now.
+  Transfer* Pick();
   bool PostNext(Transfer* transfer);
   void Post(uint32_t slot);
   void TakeIn(const IoResult& result);
@@ -84,8 +93,11 @@ class Pump {
   const uint32_t io_bytes_max_;
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_;
-  std::vector<uint32_t> again_;     // rests, to be posted first
-  std::deque<Transfer*> waiting_;   // with something to post, or ended
+  std::vector<uint32_t> again_;  // rests, to be posted first
+  // With something to post, or ended; by urgency.
+  std::array<std::deque<Transfer*>, kUrgencies> waiting_;
+  uint64_t picks_ = 0;
+  const size_t kept_;               // places that only kLatency takes
   std::vector<Transfer*> drained_;  // ended, and no longer waiting
 };
 

@@ -16,6 +16,9 @@ namespace shunt::storage {
 namespace {
 
 constexpr uint64_t kKeys = 1;
+// One turn in so many is of the least urgent; one connection in so many is the urgent's alone.
+constexpr uint64_t kShare = 16;
+constexpr uint32_t kConnectionShare = 8;
 
 absl::Status WithAttempts(const absl::Status& status, uint32_t attempts, const char* why) {
   if (attempts <= 1 && *why == '\0') return status;
@@ -52,8 +55,36 @@ uint64_t Calls::Start(Call call) {
   auto state = std::make_unique<State>();
   state->call = std::move(call);
   calls_.emplace(id, std::move(state));
-  waiting_.push_back(id);
+  Wait(id);
   return id;
+}
+
+void Calls::Wait(uint64_t id) {
+  const auto found = calls_.find(id);
+  if (found == calls_.end()) return;  // stopped meanwhile
+  waiting_[static_cast<size_t>(found->second->call.urgency)].push_back(id);
+}
+
+bool Calls::waiting() const {
+  return std::any_of(waiting_.begin(), waiting_.end(),
+                     [](const auto& ids) { return !ids.empty(); });
+}
+
+uint64_t Calls::Pick() {
+  const bool lowest_first = picks_ % kShare == kShare - 1;
+  for (size_t i = 0; i < kUrgencies; ++i) {
+    const size_t urgency = lowest_first ? kUrgencies - 1 - i : i;
+    const uint32_t kept = urgency == static_cast<size_t>(Urgency::kLatency)
+                              ? 0
+                              : options_.connections_max / kConnectionShare;
+    std::deque<uint64_t>& ids = waiting_[urgency];
+    if (ids.empty() || at_http_ >= options_.connections_max - kept) continue;
+    const uint64_t id = ids.front();
+    ids.pop_front();
+    ++picks_;
+    return id;
+  }
+  return 0;
 }
 
 void Calls::Stop(uint64_t id) {
@@ -82,13 +113,13 @@ bool Calls::RunOnce() {
     if (id == kKeys) {
       renewing_ = false;
     } else {
-      waiting_.push_back(id);
+      Wait(id);
     }
   }
-  if (!waiting_.empty() && !renewing_ && identity_.stale()) Renew();
-  while (!waiting_.empty() && at_http_ < options_.connections_max && identity_.usable()) {
-    const uint64_t id = waiting_.front();
-    waiting_.pop_front();
+  if (waiting() && !renewing_ && identity_.stale()) Renew();
+  while (identity_.usable()) {
+    const uint64_t id = Pick();
+    if (id == 0) break;
     const auto found = calls_.find(id);
     if (found != calls_.end()) Send(id, found->second.get());
   }
@@ -227,10 +258,12 @@ void Calls::TakeKeys(const HttpResult& result) {
   timers_.Set(kKeys, NowNs() + Delay(renew_failures_).count());
   if (identity_.usable() || (retry && renew_failures_ < options_.attempts_max)) return;
   renew_failures_ = 0;
-  for (const uint64_t id : std::exchange(waiting_, {})) {
-    if (!calls_.contains(id)) continue;
-    const std::string what = calls_.find(id)->second->call.what;
-    End(id, {.status = absl::Status(status.code(), absl::StrCat(what, ": ", status.message()))});
+  for (const std::deque<uint64_t>& ids : std::exchange(waiting_, {})) {
+    for (const uint64_t id : ids) {
+      if (!calls_.contains(id)) continue;
+      const std::string what = calls_.find(id)->second->call.what;
+      End(id, {.status = absl::Status(status.code(), absl::StrCat(what, ": ", status.message()))});
+    }
   }
 }
 

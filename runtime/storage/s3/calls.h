@@ -2,6 +2,7 @@
 // pass, with backoff and jitter, never beyond their deadline.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -18,6 +19,7 @@
 #include "runtime/storage/s3/identity.h"
 #include "runtime/storage/s3/options.h"
 #include "runtime/storage/s3/uri.h"
+#include "runtime/storage/store.h"
 #include "runtime/storage/timers.h"
 
 namespace shunt::storage {
@@ -41,6 +43,7 @@ struct Call {
   Spans into = {};
   bool fresh_connection = false;  // as in HttpRequest
   int64_t deadline_ns = kNeverNs;
+  Urgency urgency = Urgency::kLatency;
   std::function<void(CallResult)> done = {};
 };
 
@@ -72,6 +75,10 @@ class Calls {
         identity_(options.credentials),
         random_(std::random_device()()) {}
   bool RunOnce();
+  void Wait(uint64_t id);
+  // What is to be sent next, taken out; 0: nothing now.
+  uint64_t Pick();
+  bool waiting() const;
   void Send(uint64_t id, State* state);
   void TakeIn(HttpResult result);
   void RetryOrEnd(uint64_t id, State* state, CallResult result, bool retry);
@@ -90,7 +97,9 @@ class Calls {
 
   uint64_t next_id_ = 2;  // 1 is the request for keys
   absl::flat_hash_map<uint64_t, std::unique_ptr<State>> calls_;
-  std::deque<uint64_t> waiting_;
+  // By urgency: the most urgent go first, one in so many is of the least, and some places are kept.
+  std::array<std::deque<uint64_t>, kUrgencies> waiting_;
+  uint64_t picks_ = 0;
   uint32_t at_http_ = 0;
   bool renewing_ = false;  // at STS, or waiting to be tried again
   uint32_t renew_failures_ = 0;

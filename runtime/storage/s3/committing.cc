@@ -193,6 +193,7 @@ void S3Store::RemoveUpload(Operation* operation, const std::shared_ptr<S3Object>
   for (S3Object::Part& part : draft->parts) {
     staged_bytes_ -= part.staging.size();
     part.staging = std::vector<std::byte>();  // "= {}" would keep the memory
+    part.paid.reset();
   }
   if (draft->upload.empty()) return EndOperation(operation);
   const std::string upload = std::exchange(draft->upload, {});

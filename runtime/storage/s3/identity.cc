@@ -20,28 +20,31 @@ namespace shunt::storage {
 namespace {
 
 constexpr size_t kFileBytesMax = 1 << 20;
+// Where they lie is not for everybody who sees an error.
+constexpr char kCredentialsFile[] = "the credentials file";
+constexpr char kTokenFile[] = "the file of the web identity token";
 
 std::string Environment(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
 
-absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {
+absl::StatusOr<std::string> ReadSmallFile(const std::string& path, const char* what) {
   // Without O_NONBLOCK a FIFO would wait here for its other end.
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  if (!fd.valid()) return ErrnoStatus(errno, path);
+  if (!fd.valid()) return ErrnoStatus(errno, what);
   std::string text(kFileBytesMax + 1, '\0');
   size_t bytes = 0;
   while (bytes < text.size()) {
     const ssize_t got = ::read(fd.get(), text.data() + bytes, text.size() - bytes);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return ErrnoStatus(errno, path);
+    if (got < 0) return ErrnoStatus(errno, what);
     if (got == 0) break;
     bytes += static_cast<size_t>(got);
   }
   if (bytes > kFileBytesMax) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, " is too long, expected at most ", kFileBytesMax, " bytes"));
+        absl::StrCat(what, " is too long, expected at most ", kFileBytesMax, " bytes"));
   }
   text.resize(bytes);
   return text;
@@ -76,8 +79,8 @@ absl::Status Identity::Load() {
                 .session_token = Environment("AWS_SESSION_TOKEN")};
       break;
     case Kind::kFile: {
-      where = source_.file;
-      SHUNT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(source_.file));
+      where = kCredentialsFile;
+      SHUNT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(source_.file, kCredentialsFile));
       SHUNT_ASSIGN_OR_RETURN(loaded, ParseCredentialsFile(text, source_.profile));
       break;
     }
@@ -103,11 +106,11 @@ bool Identity::stale() const {
 
 absl::StatusOr<HttpRequest> Identity::MakeStsRequest(const std::string& ca_file) const {
   SHUNT_ASSIGN_OR_RETURN(const UrlParts parts, ParseEndpointUrl(source_.sts_url));
-  SHUNT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(source_.file));
+  SHUNT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(source_.file, kTokenFile));
   const std::string token(absl::StripAsciiWhitespace(text));
   if (token.empty()) {
     return absl::UnauthenticatedError(
-        absl::StrCat(source_.file, " is empty, expected a web identity token"));
+        absl::StrCat(kTokenFile, " is empty, expected a web identity token"));
   }
   HttpRequest request{.method = "POST",
                       .url = absl::StrCat(parts.scheme, "://", parts.authority, "/"),

@@ -18,11 +18,6 @@ struct S3Endpoint {
   std::string ca_file = {};  // PEM, instead of the system's
 };
 
-// The endpoint of that address among those that the configuration allows. PERMISSION_DENIED for
-// any other: a session must not make the daemon talk to whom it likes.
-absl::StatusOr<S3Endpoint> FindEndpoint(absl::Span<const S3Endpoint> allowed,
-                                        const std::string& url);
-
 // Where the keys of a store come from. None of it shows in errors.
 struct S3CredentialSource {
   enum class Kind : uint8_t {

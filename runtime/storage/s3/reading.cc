@@ -87,6 +87,7 @@ void S3Store::PostRead(TransferRequest request, uint64_t token) {
     objects.push_back(*std::move(found));
   }
   Operation* const operation = StartOperation(Kind::kRead, token, request.deadline_ns, "read");
+  operation->urgency = request.urgency;
   // Neighbours in the object come with one request, up to range_bytes, wherever they go to.
   Spans into;
   uint64_t begin = 0, end = 0;

@@ -92,6 +92,7 @@ void S3Store::StartCall(Operation* operation, const S3Object& object, Call call,
   call.bucket = object.bucket;
   if (call.key.empty()) call.key = object.key;
   call.deadline_ns = operation->deadline_ns;
+  call.urgency = operation->urgency;
   const auto call_id = std::make_shared<uint64_t>(0);
   call.done = [this, id = operation->id, call_id, done = std::move(done)](CallResult result) {
     Operation* const found = operations_.find(id)->second.get();

@@ -20,6 +20,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
+#include "runtime/storage/budget.h"
 #include "runtime/storage/coverage.h"
 #include "runtime/storage/s3/calls.h"
 #include "runtime/storage/s3/options.h"
@@ -39,6 +40,7 @@ struct S3Object {
   struct Part {
     uint64_t covered = 0;                 // bytes of it that were written
     std::vector<std::byte> staging = {};  // until all are there
+    std::shared_ptr<void> paid = {};      // for that
     std::string etag = {};                // once it was sent
   };
   bool draft = false;
@@ -47,6 +49,7 @@ struct S3Object {
   uint64_t part_bytes = 0;
   std::vector<Part> parts;
   Coverage written;
+  Charge charge;
   uint32_t writes = 0;
   bool broken = false;
   bool closed = false;  // to be removed after the last write
@@ -82,6 +85,7 @@ class S3Store : public Store {
     bool removing = false;  // has its result, and removes an upload yet
     std::string what;
     int64_t deadline_ns = kNeverNs;
+    Urgency urgency = Urgency::kLatency;             // of what is no transfer
     std::vector<std::shared_ptr<S3Object>> objects;  // that it keeps
     absl::flat_hash_set<uint64_t> calls;             // under way
     absl::Status status;

@@ -112,13 +112,4 @@ std::string MakeUrl(const UrlParts& endpoint, bool path_style, std::string_view 
   return url;
 }
 
-absl::StatusOr<S3Endpoint> FindEndpoint(absl::Span<const S3Endpoint> allowed,
-                                        const std::string& url) {
-  for (const S3Endpoint& endpoint : allowed) {
-    if (endpoint.url == url) return endpoint;
-  }
-  return absl::PermissionDeniedError(absl::StrCat("endpoint '", absl::CHexEscape(url),
-                                                  "', expected one that the configuration allows"));
-}
-
 }  // namespace shunt::storage

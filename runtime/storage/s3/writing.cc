@@ -42,6 +42,7 @@ void S3Store::PostBegin(BeginRequest request, uint64_t token) {
   draft->key = std::move(request.name);
   draft->label = absl::StrCat(draft->bucket, "/", absl::CHexEscape(draft->key));
   draft->bytes = request.bytes;
+  draft->charge = Charge(std::move(request.budget));
   draft->if_absent = request.if_absent;
   if (draft->bytes > kObjectBytesMax) {
     return Fail(token, absl::InvalidArgumentError(absl::StrCat(draft->label, ": ", draft->bytes,
@@ -111,6 +112,11 @@ absl::Status S3Store::CheckWrite(const TransferRequest& request, std::vector<Par
           absl::StrCat(draft->label, ": some of ", piece.memory.size(), " bytes at offset ",
                        piece.offset, " were written before, expected each byte once"));
     }
+    if (const absl::Status status =
+            draft->charge.Cover(draft->written.memory_bytes(), "the notes of a draft");
+        !status.ok()) {
+      return Scattered(draft->label, draft->written, status);
+    }
     for (uint64_t at = 0; at < piece.memory.size();) {
       const size_t part = (piece.offset + at) / draft->part_bytes;
       const uint64_t offset = (piece.offset + at) % draft->part_bytes;
@@ -146,6 +152,16 @@ absl::Status S3Store::CheckWrite(const TransferRequest& request, std::vector<Par
                      "most ",
                      options_.staging_bytes_max, "; write whole parts or in order"));
   }
+  for (auto& [key, write] : by_part) {
+    if (!status.ok()) break;
+    S3Object::Part& part = write.draft->parts[write.part];
+    const uint64_t bytes = PartBytes(*write.draft, write.part);
+    const bool direct = !write.draft->upload.empty() && write.bytes == bytes;
+    if (direct || !part.staging.empty() || part.paid != nullptr) continue;
+    auto paid = write.draft->charge.Take(bytes, "a part of an object");
+    status = paid.status();
+    if (paid.ok()) part.paid = *std::move(paid);
+  }
   if (!status.ok()) {
     for (const std::shared_ptr<S3Object>& draft : noted) draft->broken = true;
     return status;
@@ -159,6 +175,7 @@ void S3Store::PostWrite(TransferRequest request, uint64_t token) {
   absl::Status status = CheckWrite(request, &writes);
   if (!status.ok()) return Fail(token, std::move(status));
   Operation* const operation = StartOperation(Kind::kWrite, token, request.deadline_ns, "write");
+  operation->urgency = request.urgency;
   for (PartWrite& write : writes) WritePart(operation, &write);
   if (operation->calls.empty()) EndOperation(operation);
 }
@@ -218,6 +235,7 @@ void S3Store::SendPart(Operation* operation, const std::shared_ptr<S3Object>& dr
               sent.etag = result.http.etag;
               staged_bytes_ -= sent.staging.size();
               sent.staging = std::vector<std::byte>();  // "= {}" would keep the memory
+              sent.paid.reset();
               if (operation->calls.empty()) EndOperation(operation);
             });
 }

@@ -1,0 +1,70 @@
+// The threads of stores: each user's are its own, so that a file system or a server that does not
+// answer one user holds up nobody else.
+//
+//   user 1000: files ──► StoreHost      user 1001: files ──► StoreHost
+//              session 7, keys of it ──► StoreHost
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "runtime/memory/region_table.h"
+#include "runtime/storage/store_host.h"
+
+namespace shunt::daemon {
+
+// Thread-safe.
+class StoreHosts {
+ public:
+  struct Limits {
+    size_t of_user = 64;  // each is a thread, up to a dozen while it works, and connections
+    size_t all = 1024;
+    // Of one user, that were told to end and have not: what they use does not answer.
+    size_t ending_of_user = 16;
+  };
+  struct Name {
+    memory::Owner owner;  // session 0: all sessions of the user share it
+    std::string key;      // may hold secrets
+    std::string words;    // for the log: "files"
+  };
+
+  explicit StoreHosts(Limits limits) : limits_(limits) {}
+  ~StoreHosts();
+
+  // The one of that name, or a new one whose thread makes its store. One that nobody uses makes
+  // room. RESOURCE_EXHAUSTED says of what there are too many, UNAVAILABLE after Stop.
+  absl::StatusOr<std::shared_ptr<storage::StoreHost>> Get(const Name& name,
+                                                          storage::StoreHost::Make make);
+  // Ends those of a session; of session 0, those that the user's sessions share.
+  void End(memory::Owner owner);
+  // Ends all. Those that have not by then are left behind, and the log says so.
+  void Stop(int64_t deadline_ns);
+
+  // That were told to end and have not.
+  size_t ending() const;
+
+ private:
+  struct Host {
+    Name name;
+    std::shared_ptr<storage::StoreHost> host;
+    bool ending = false;
+    bool unused() const { return !ending && host.use_count() == 1; }
+  };
+  // mutex_ held.
+  void Forget();
+  void BeginEnd(Host* host);
+  bool MakeRoom(bool any_user, uint32_t user);
+
+  const Limits limits_;
+  mutable std::mutex mutex_;
+  bool stopped_ = false;
+  std::vector<Host> hosts_;
+};
+
+}  // namespace shunt::daemon

@@ -1,0 +1,191 @@
+// Who gets a thread for a store, how many there may be, and what becomes of those that hang.
+#include "daemon/transfer/store_hosts.h"
+
+#include <catch2/catch.hpp>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/core/fd.h"
+#include "runtime/storage/store.h"
+
+namespace shunt::daemon {
+namespace {
+
+using storage::Completion;
+
+// Whoever makes or destroys one while it is closed waits.
+class Gate {
+ public:
+  void Close() { opened_ = std::promise<void>(), open_ = opened_.get_future().share(); }
+  void Open() { opened_.set_value(); }
+  void Pass() { open_.wait(); }
+
+ private:
+  std::promise<void> opened_;
+  std::shared_future<void> open_ = [] {
+    std::promise<void> now;
+    now.set_value();
+    return now.get_future().share();
+  }();
+};
+
+// Ends what is posted with its number.
+class CountingStore : public storage::Store {
+ public:
+  explicit CountingStore(std::shared_ptr<Gate> gate) : gate_(std::move(gate)) {}
+  ~CountingStore() override { gate_->Pass(); }
+  storage::Features features() const override { return {}; }
+  void PostOpen(storage::OpenRequest, uint64_t token) override { ended_.push_back(token); }
+  void PostRead(storage::TransferRequest, uint64_t token) override { ended_.push_back(token); }
+  void PostWrite(storage::TransferRequest, uint64_t token) override { ended_.push_back(token); }
+  void PostSync(storage::ObjectId, int64_t, uint64_t token) override { ended_.push_back(token); }
+  void PostBegin(storage::BeginRequest, uint64_t token) override { ended_.push_back(token); }
+  void PostCommit(storage::ObjectId, int64_t, uint64_t token) override { ended_.push_back(token); }
+  void PostAbort(storage::ObjectId, uint64_t token) override { ended_.push_back(token); }
+  void Close(storage::ObjectId) override {}
+  void Cancel(uint64_t) override {}
+  size_t Poll(absl::Span<Completion> out) override {
+    size_t count = 0;
+    while (count < out.size() && !ended_.empty()) {
+      out[count++] = {.token = ended_.back(), .object = ++objects_};
+      ended_.pop_back();
+    }
+    return count;
+  }
+  int fd() const override { return never_.get(); }
+
+ private:
+  const std::shared_ptr<Gate> gate_;
+  const UniqueFd never_ = *MakeEventFd();
+  std::vector<uint64_t> ended_;
+  storage::ObjectId objects_ = 0;
+};
+
+struct World {
+  explicit World(StoreHosts::Limits limits) : hosts(limits) {}
+  absl::StatusOr<std::shared_ptr<storage::StoreHost>> Get(uint32_t user, uint64_t session = 0,
+                                                          const std::string& key = "k") {
+    return hosts.Get({{session, user}, key, "test"},
+                     [gate = gate]() -> absl::StatusOr<std::unique_ptr<storage::Store>> {
+                       return std::make_unique<CountingStore>(gate);
+                     });
+  }
+  void AwaitEnding(size_t count) {
+    while (hosts.ending() != count) std::this_thread::yield();
+  }
+
+  const std::shared_ptr<Gate> gate = std::make_shared<Gate>();
+  StoreHosts hosts;
+};
+
+absl::Status Open(storage::StoreHost& host) {
+  std::promise<absl::Status> promise;
+  host.Open({}, [&](const Completion& completion) { promise.set_value(completion.status); });
+  return promise.get_future().get();
+}
+
+std::string Words(const absl::Status& status) { return std::string(status.message()); }
+
+TEST_CASE("each user, and each session's keys, have a store of their own") {
+  World world({});
+  const auto files = *world.Get(1), again = *world.Get(1);
+  CHECK(files == again);
+  CHECK(*world.Get(2) != files);
+  CHECK(*world.Get(1, 7) != files);
+  CHECK(*world.Get(1, 7) == *world.Get(1, 7));
+  CHECK(*world.Get(1, 8) != *world.Get(1, 7));
+  CHECK(*world.Get(1, 7, "other") != *world.Get(1, 7));
+  CHECK(Open(*files).ok());
+  world.hosts.End({.session = 7, .tenant = 1});
+  CHECK(files->serves());
+  world.hosts.End({.session = 0, .tenant = 1});
+  CHECK(!files->serves());
+  CHECK(*world.Get(1) != files);
+}
+
+TEST_CASE("a user has so many stores, all users have so many, and unused ones make room") {
+  World world({.of_user = 2, .all = 3});
+  auto first = *world.Get(1, 1);
+  auto second = *world.Get(1, 2);
+  const auto full = world.Get(1, 3);
+  CHECK(full.status().code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(Words(full.status()), Catch::Contains("user 1 has 2 stores in use"));
+  second.reset();
+  second = *world.Get(1, 3);
+  CHECK(first->serves());
+  const auto other = *world.Get(2, 4);
+  const auto all = world.Get(3, 5);
+  CHECK(all.status().code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(Words(all.status()), Catch::Contains("all users together have 3 stores"));
+  first.reset();
+  CHECK(world.Get(3, 5).ok());
+}
+
+TEST_CASE("stores that do not end are counted, to their user alone") {
+  World world({.ending_of_user = 2});
+  world.gate->Close();
+  for (uint64_t session = 1; session <= 2; ++session) {
+    REQUIRE(world.Get(1, session).ok());
+    world.hosts.End({.session = session, .tenant = 1});
+  }
+  const auto refused = world.Get(1, 3);
+  CHECK(refused.status().code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(Words(refused.status()), Catch::Contains("user 1 has 2 stores that are to end"));
+  CHECK(world.Get(2, 4).ok());
+  world.gate->Open();
+  world.AwaitEnding(0);
+  CHECK(world.Get(1, 3).ok());
+}
+
+TEST_CASE("a store that can't be made fails what is posted, and the next is tried anew") {
+  StoreHosts hosts({});
+  bool luck = false;
+  const auto get = [&] {
+    return *hosts.Get({{0, 1}, "k", "test"},
+                      [&]() -> absl::StatusOr<std::unique_ptr<storage::Store>> {
+                        if (!luck) return absl::NotFoundError("no disk");
+                        return std::make_unique<CountingStore>(std::make_shared<Gate>());
+                      });
+  };
+  const auto host = get();
+  CHECK(Open(*host) == absl::NotFoundError("no disk"));
+  while (host->serves()) std::this_thread::yield();
+  CHECK(Open(*host) == absl::NotFoundError("no disk"));
+  luck = true;
+  CHECK(Open(*get()).ok());
+}
+
+TEST_CASE("a stop leaves behind what hangs, which then calls nobody back") {
+  auto gate = std::make_shared<Gate>();
+  std::atomic<int> called = 0;
+  {
+    StoreHosts hosts({});
+    gate->Close();
+    const auto hangs = *hosts.Get({{0, 1}, "k", "test"},
+                                  [gate]() -> absl::StatusOr<std::unique_ptr<storage::Store>> {
+                                    gate->Pass();
+                                    return std::make_unique<CountingStore>(gate);
+                                  });
+    hangs->Open({}, [&](const Completion&) { ++called; });
+    hangs->Run([&] { ++called; });
+    const auto fine =
+        *hosts.Get({{0, 2}, "k", "test"}, []() -> absl::StatusOr<std::unique_ptr<storage::Store>> {
+          return std::make_unique<CountingStore>(std::make_shared<Gate>());
+        });
+    CHECK(Open(*fine).ok());
+    hosts.Stop(NowNs() + 1'000'000);
+    CHECK(fine->finished());
+    CHECK(!hangs->finished());
+    CHECK(hosts.Get({{0, 3}, "k", "test"}, {}).status().code() == absl::StatusCode::kUnavailable);
+  }
+  gate->Open();
+  // It goes on, and finds that it was left; nothing tells of that moment.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK(called == 0);
+}
+
+}  // namespace
+}  // namespace shunt::daemon
