@@ -120,6 +120,10 @@ class Client:
             raise Failed(message)
         return message
 
+    def waiting(self, timeout):
+        """Waits that long for something to receive; True if there is."""
+        return self._pipe.poll(timeout)
+
     def ask(self, message, timeout=PATIENCE):
         self.send(message)
         return self.receive(timeout)
