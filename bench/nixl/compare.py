@@ -3,8 +3,8 @@
 Blocks are named in a random order on both sides. The mover READs (pulls) or WRITEs (pushes) all of them again and again;
 lists are prepared once, and a transfer's time is from its post to its end. A round is a pair of fresh processes for
 each side, NIXL then Shunt, Shunt then NIXL, and so on; medians over the rounds of medians over transfers. NIXL runs
-with each of its settings first, and then with the one that was fastest for that size and direction. After each round
-all bytes on both sides are compared.
+with each of its settings first; the two that were fastest for that size and direction run in every round, and the
+better median is NIXL's. After each round all bytes on both sides are compared.
 
 NIXL is the package nixl-cu13 (no GPU needed), in a virtual environment of yours that $SHUNT_NIXL_VENV or --venv names:
 
@@ -12,7 +12,8 @@ NIXL is the package nixl-cu13 (no GPU needed), in a virtual environment of yours
 
 It brings PyTorch, some gigabytes, which is not used here: "pip install --no-deps nixl-cu13 numpy" does as well.
 
-    bench/compare nixl [--pieces 8K,32K] [--count 4096] [--rounds 5] [--seconds 1] [--op READ|WRITE] [--json FILE]
+    bench/compare nixl [--pieces 8K,32K] [--count 4096] [--rounds 5] [--seconds 1] [--op READ|WRITE]
+                       [--settings NAME] [--json FILE]
 """
 
 import argparse
@@ -60,6 +61,8 @@ def parse():
     parser.add_argument("--op", choices=("READ", "WRITE"), help="one direction alone")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1, help="of each side in a round (1)")
+    parser.add_argument("--settings", metavar="NAME", action="append", default=[],
+                        help="NIXL's in every round, instead of the two that a first look finds fastest; may be repeated")
     parser.add_argument("--json", metavar="FILE", help="also write the rows as JSON")
     return parser.parse_args()
 
@@ -68,20 +71,17 @@ def measure(job, owner, mover, *arguments):
     """GB/s of one pair of processes."""
     from world import Client, Failed
 
-    with Client(owner, job, *arguments) as there:
-        place = there.receive()
-        with Client(mover, job, *arguments, place) as here:
-            times = here.receive()
-            there.ask("refill")
-            wrong = here.ask("again") + there.ask("check")
-            if wrong:
-                raise Failed(f"{wrong} wrong bytes after a {job.operation} of {job.bytes}")
-            here.send("end")
+    with Client(owner, job, *arguments) as there, Client(mover, job, *arguments) as here:
+        times = here.ask(there.receive())
+        there.ask("refill")
+        wrong = here.ask("again") + there.ask("check")
+        if wrong:
+            raise Failed(f"{wrong} wrong bytes after a {job.operation} of {job.bytes}")
     return job.bytes / statistics.median(times) / 1e9
 
 
 def best_settings(job):
-    """The fastest of NIXL's settings, and what each gave."""
+    """The two fastest of NIXL's settings."""
     import dataclasses
 
     import nixl_side
@@ -98,20 +98,22 @@ def best_settings(job):
         print(f"#   {settings.name}: {words}", flush=True)
     if not found:
         raise Failed("NIXL moved nothing with any of its settings")
-    return max(found, key=found.get)
+    return sorted(found, key=found.get, reverse=True)[:2]
 
 
-def compare(job, rounds):
+def compare(job, rounds, names):
     import nixl_side
     import shunt_side
     from world import Daemon
 
     print(f"# NIXL, {job.operation} {job.piece_bytes >> 10} KiB x {job.pieces}", flush=True)
-    settings = best_settings(job)
-    nixl, shunt = [], []
+    chosen = [settings for settings in nixl_side.SETTINGS if settings.name in names]
+    nixl = {settings: [] for settings in chosen or best_settings(job)}
+    shunt = []
 
     def run_nixl():
-        nixl.append(measure(job, nixl_side.owner, nixl_side.mover, settings))
+        for settings, found in nixl.items():
+            found.append(measure(job, nixl_side.owner, nixl_side.mover, settings))
 
     def run_shunt():
         with Daemon() as daemon:
@@ -120,7 +122,9 @@ def compare(job, rounds):
     for number in range(rounds):
         for run in (run_nixl, run_shunt) if number % 2 == 0 else (run_shunt, run_nixl):
             run()
-    peer, ours = statistics.median(nixl), statistics.median(shunt)
+    medians = {settings: statistics.median(found) for settings, found in nixl.items()}
+    settings = max(medians, key=medians.get)
+    peer, ours = medians[settings], statistics.median(shunt)
     return {"op": job.operation, "piece_bytes": job.piece_bytes, "pieces": job.pieces, "bytes": job.bytes,
             "rounds": rounds, "peer": nixl_side.version(), "peer_settings": settings.name, "peer_algbw_gbps": peer,
             "algbw_gbps": ours, "ratio": ours / peer, "wrong": 0}
@@ -136,13 +140,19 @@ def main():
     if nixl_side.version() is None:
         print(f"bench/compare nixl: {sys.prefix} has no package nixl-cu13; install it: {INSTALL}", file=sys.stderr)
         return NOT_HERE
+    names = [settings.name for settings in nixl_side.SETTINGS]
+    for name in arguments.settings:
+        if name not in names:
+            print(f"bench/compare nixl: no settings {name!r}, there are {', '.join(map(repr, names))}", file=sys.stderr)
+            return 2
     records = []
     try:
         program("shuntd")
         print(f"# {nixl_side.version()}, UCX backend, host memory, {os.cpu_count()} cores")
         for piece_bytes in arguments.pieces:
             for operation in (arguments.op,) if arguments.op else ("READ", "WRITE"):
-                records.append(compare(Job(operation, piece_bytes, arguments.count, arguments.seconds), arguments.rounds))
+                records.append(compare(Job(operation, piece_bytes, arguments.count, arguments.seconds),
+                                       arguments.rounds, arguments.settings))
     except Failed as error:
         print(f"bench/compare nixl: {error}", file=sys.stderr)
         return 1

@@ -21,19 +21,23 @@ class Settings:
     owner_polls: bool = False  # for notifications, all the time, beside the progress thread
 
 
+THREADS = max(2, min(8, os.cpu_count()))
+_SHARED_MEMORY = (("UCX_TLS", "posix,self"),)
+_THREADS = ("num_threads", str(THREADS))
+_NO_PEER_ERRORS = ("ucx_error_handling_mode", "none")  # shared memory is used only without
+
 # Which of them is fastest depends on the size, the direction and the machine: each is tried, and the best one counts.
+# What UCX chooses by itself between two processes is the kernel's copy from memory to memory (CMA).
 SETTINGS = (
     Settings("as it comes"),
-    Settings("2 threads", backend=(("num_threads", "2"),)),
-    Settings("2 threads, batches of 128", backend=(("num_threads", "2"), ("split_batch_size", "128"))),
-    Settings("no peer errors", backend=(("ucx_error_handling_mode", "none"),)),
-    Settings("no peer errors, 2 threads", backend=(("ucx_error_handling_mode", "none"), ("num_threads", "2"))),
-    Settings("2 agents", agents=2),
-    Settings("2 agents, no peer errors", backend=(("ucx_error_handling_mode", "none"),), agents=2),
-    Settings("posix shared memory", backend=(("ucx_error_handling_mode", "none"),),
-             environment=(("UCX_TLS", "posix,self"),)),
-    Settings("posix shared memory, owner polls", backend=(("ucx_error_handling_mode", "none"),),
-             environment=(("UCX_TLS", "posix,self"),), owner_polls=True),
+    Settings("threads", (_THREADS,)),
+    Settings("threads, batches of 128", (_THREADS, ("split_batch_size", "128"))),
+    Settings("no peer errors", (_NO_PEER_ERRORS,)),
+    Settings("no peer errors, threads", (_NO_PEER_ERRORS, _THREADS)),
+    Settings("an agent a thread", agents=THREADS),
+    Settings("shared memory", (_NO_PEER_ERRORS,), _SHARED_MEMORY),
+    Settings("shared memory, threads", (_NO_PEER_ERRORS, _THREADS), _SHARED_MEMORY),
+    Settings("shared memory, owner polls", (_NO_PEER_ERRORS,), _SHARED_MEMORY, owner_polls=True),
 )
 
 
@@ -147,12 +151,12 @@ class _Crew:
         self._end.wait()
 
 
-def mover(pipe, job, settings, place):
-    metadata, address = place
+def mover(pipe, job, settings):
     api = _api(settings)
     is_source = job.operation == "WRITE"
     memory = _memory(job)
     job.fill(memory, is_source)
+    metadata, address = pipe.hear()
     shares = np.array_split(np.arange(job.pieces), settings.agents)
     movers = [_Mover(api, f"mover-{i}", job, settings, memory, metadata, address, share)
               for i, share in enumerate(shares)]

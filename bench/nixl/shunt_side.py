@@ -21,13 +21,14 @@ def owner(pipe, job, socket):
             pipe.tell(job.wrong(memory, is_source))
 
 
-def mover(pipe, job, socket, _):
+def mover(pipe, job, socket):
     import shunt
 
     session = shunt.connect(socket)
     is_source = job.operation == "WRITE"
     memory = session.empty((job.pieces, job.piece_bytes), "uint8")
     job.fill(memory, is_source)
+    pipe.hear()  # it has been published
     theirs = world.fetched(session, "owner", "pieces", "write" if is_source else "read")
     # Prepared and selected once, as NIXL's lists and request are.
     local = session.prepare(memory).ids(job.order_of_mover.astype("uint32"))
