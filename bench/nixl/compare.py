@@ -122,6 +122,8 @@ def compare(job, rounds, names):
     for number in range(rounds):
         for run in (run_nixl, run_shunt) if number % 2 == 0 else (run_shunt, run_nixl):
             run()
+        shown = "; ".join(f"{settings.name} {found[-1]:.2f}" for settings, found in nixl.items())
+        print(f"#   round {number + 1}: {shown}; Shunt {shunt[-1]:.2f} GB/s", flush=True)
     medians = {settings: statistics.median(found) for settings, found in nixl.items()}
     settings = max(medians, key=medians.get)
     peer, ours = medians[settings], statistics.median(shunt)
