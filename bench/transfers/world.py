@@ -5,11 +5,13 @@ of a pipe: what it raises is raised where it was started.
 """
 
 import contextlib
+import ctypes
 import math
 import multiprocessing
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -20,6 +22,7 @@ import traceback
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("SHUNT_BUILD_DIR", ROOT / "build"))
 PATIENCE = 60.0  # seconds for what takes far less
+PR_SET_PDEATHSIG = 1
 _spawn = multiprocessing.get_context("spawn")
 
 os.environ.setdefault("SHUNT_LIBRARY", str(BUILD / "lib" / "libshunt.so"))
@@ -35,7 +38,8 @@ class Failed(Exception):
 def program(name):
     path = BUILD / "bin" / name
     if not path.exists():
-        raise Failed(f"{path} is not built: cmake --preset release && cmake --build build (SHUNT_BUILD_DIR names another build)")
+        raise Failed(f"{path} is not built: cmake --preset release && cmake --build build "
+                     "(SHUNT_BUILD_DIR names another build)")
     return path
 
 
@@ -55,7 +59,8 @@ class Daemon:
         self.directory = tempfile.mkdtemp(prefix="shunt-bench-")
         self.socket = os.path.join(self.directory, "shuntd.sock")
         with open(os.path.join(self.directory, "log"), "w", encoding="utf-8") as log:
-            self.process = subprocess.Popen([program("shuntd"), "--socket", self.socket, *flags], stdout=log, stderr=log)
+            command = ["setpriv", "--pdeathsig", "KILL", program("shuntd"), "--socket", self.socket, *flags]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             wait_until(self._answers, "shuntd to take connections")
         except BaseException:
@@ -162,6 +167,7 @@ class Pipe:
 
 
 def _run(body, connection, arguments):
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # however the parent ends: a body may poll for ever
     try:
         body(Pipe(connection), *arguments)
     except EOFError:
