@@ -75,7 +75,7 @@ absl::Status ApplyTable(const toml::table& table, const std::string& prefix, std
     }
     const std::optional<ConfigValue> value = ToValue(node);
     const absl::Status status =
-        value ? key->set(config, *value) : absl::InvalidArgumentError(TypeWords(node));
+        value ? SetKey(*key, *value, config) : absl::InvalidArgumentError(TypeWords(node));
     if (!status.ok()) {
       return At(
           path, node.source(),
