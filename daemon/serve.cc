@@ -45,9 +45,7 @@ int NextSignal(const sigset_t& signals, std::chrono::nanoseconds period) {
 // What the service manager is told, and was told last.
 class Manager {
  public:
-  explicit Manager(Daemon& daemon) : daemon_(daemon), said_(Words()) {
-    TellReady(said_);
-  }
+  explicit Manager(Daemon& daemon) : daemon_(daemon), said_(Words()) { TellReady(said_); }
 
   void Look() {
     const std::vector<std::string> silent = daemon_.SilentThreads();
