@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Only what the tests need, so that a boot takes a second: no logins, no time, no services of this host's.
@@ -56,11 +57,44 @@ def wait_until(condition, what, seconds=20):
     return value
 
 
+def die_with_parent():
+    """For a child before its program: a test that is killed leaves no machine."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
+class Files:
+    """This system's files, and what is written over them: in memory, below `top`/upper."""
+
+    def __init__(self):
+        self.top = pathlib.Path(tempfile.mkdtemp(prefix="shunt-machine-"))
+        self.root = self.top / "root"
+        try:
+            self._mount("-t", "tmpfs", "tmpfs", self.top)
+            for name in ("upper", "work", "root"):
+                (self.top / name).mkdir()
+            layers = f"lowerdir=/,upperdir={self.top}/upper,workdir={self.top}/work"
+            self._mount("-t", "overlay", "overlay", "-o", layers, self.root)
+        except BaseException:
+            self.remove()
+            raise
+
+    def _mount(self, *words):
+        done = subprocess.run(["mount", *map(str, words)], stderr=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            skip(f"cannot mount an overlay over /: {done.stderr.strip()}")
+
+    def remove(self):
+        for mount in (self.root, self.top):
+            subprocess.run(["umount", "--lazy", mount], stderr=subprocess.DEVNULL)
+        shutil.rmtree(self.top, ignore_errors=True)
+
+
 class Machine:
     """prepare(root) writes into the files before the boot."""
 
     def __init__(self, prepare=lambda root: None):
-        self.directory = tempfile.mkdtemp(prefix="shunt-machine-")
+        self.files = Files()
+        self.root = self.files.root
         self.process = None
         self.leader = None
         try:
@@ -70,31 +104,19 @@ class Machine:
             raise
 
     def _boot(self, prepare):
-        top = pathlib.Path(self.directory)
-        self._mount("-t", "tmpfs", "tmpfs", top)
-        for name in ("upper", "work", "root"):
-            (top / name).mkdir()
-        self.root = top / "root"
-        self._mount("-t", "overlay", "overlay", "-o", f"lowerdir=/,upperdir={top}/upper,workdir={top}/work", self.root)
         # An empty machine id makes systemd wait for entropy; this host's own would be a lie.
         (self.root / "etc/machine-id").write_text(os.urandom(16).hex() + "\n")
         (self.root / "etc/systemd/system/shunt-test.target").write_text(TARGET)
         # Containers forbid maintainer scripts to start services; this is a machine.
         (self.root / "usr/sbin/policy-rc.d").unlink(missing_ok=True)
         prepare(self.root)
-        self.log = open(top / "console", "w+b")
+        self.log = open(self.files.top / "console", "w+b")
         self.process = subprocess.Popen(
             ["systemd-nspawn", "-q", "-D", self.root, "--register=no", "--keep-unit", "--private-network", "--link-journal=no",
              f"--machine=shunt-test-{os.getpid()}", "--console=pipe", "--boot", "--", "systemd.unit=shunt-test.target"],
-            stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT, preexec_fn=die_with_parent,
         )
         wait_until(self._up, "the machine's boot", 40)
-
-    def _mount(self, *words):
-        done = subprocess.run(["mount", *map(str, words)], stderr=subprocess.PIPE, text=True)
-        if done.returncode != 0:
-            shutil.rmtree(self.directory, ignore_errors=True)
-            skip(f"cannot mount an overlay over /: {done.stderr.strip()}")
 
     def _up(self):
         if self.process.poll() is not None:
@@ -160,9 +182,7 @@ class Machine:
                 self.process.wait()
         if self.process is not None:
             self.log.close()
-        for mount in (f"{self.directory}/root", self.directory):
-            subprocess.run(["umount", "--lazy", mount], stderr=subprocess.DEVNULL)
-        shutil.rmtree(self.directory, ignore_errors=True)
+        self.files.remove()
 
 
 class HeldThread:
@@ -178,7 +198,7 @@ class HeldThread:
         self.tid = next(int(t.name) for t in tasks.iterdir() if (t / "comm").read_text().strip() == name)
         for request in (self.SEIZE, self.INTERRUPT):
             if self.libc.ptrace(request, self.tid, None, None) != 0:
-                skip(f"cannot hold a thread: {os.strerror(ctypes.get_errno())}")
+                raise unittest.SkipTest(f"cannot hold a thread: {os.strerror(ctypes.get_errno())}")
         os.waitpid(self.tid, self.WALL)
 
     def gone(self):
@@ -193,4 +213,4 @@ class HeldThread:
         self.libc.ptrace(self.DETACH, self.tid, None, None)
 
 
-__all__ = ["HeldThread", "Machine", "ROOT", "in_namespace", "signal", "skip", "wait_until"]
+__all__ = ["Files", "HeldThread", "Machine", "ROOT", "in_namespace", "signal", "skip", "wait_until"]

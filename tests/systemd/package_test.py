@@ -18,6 +18,13 @@ OF_DPKG = re.compile(r"(var/lib/(dpkg|apt|PackageKit|systemd(?!/deb-systemd))|va
                      r"etc/(ld\.so\.cache|\.pwd\.lock|(passwd|group|shadow|gshadow)-?)$")
 
 
+def setUpModule():
+    global DEB
+    work = tempfile.TemporaryDirectory(prefix="shunt-package-")
+    unittest.addModuleCleanup(work.cleanup)
+    DEB = pack(work.name)
+
+
 def pack(directory):
     done = subprocess.run([CPACK, "-G", "DEB", "--config", BUILD / "CPackConfig.cmake", "-B", directory],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -29,10 +36,7 @@ def pack(directory):
 class Package(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        work = tempfile.TemporaryDirectory(prefix="shunt-package-")
-        cls.addClassCleanup(work.cleanup)
-        cls.deb = pack(work.name)
-        cls.machine = Machine(lambda root: shutil.copy(cls.deb, root / "opt/shunt.deb"))
+        cls.machine = Machine(lambda root: shutil.copy(DEB, root / "opt/shunt.deb"))
         cls.addClassCleanup(cls.machine.stop)
 
     def apt(self, *words):
@@ -43,7 +47,7 @@ class Package(unittest.TestCase):
 
     def files(self):
         """What differs from this system's own files, but for what dpkg keeps of any package."""
-        upper = pathlib.Path(self.machine.directory) / "upper"
+        upper = self.machine.files.top / "upper"
         paths = (path.relative_to(upper).as_posix() for path in upper.rglob("*") if not path.is_dir() or path.is_symlink())
         return {path for path in paths if not OF_DPKG.match(path)}
 
@@ -51,12 +55,12 @@ class Package(unittest.TestCase):
         return self.machine.succeeds("setpriv", "--reuid=10001", "--regid=10001", f"--groups={','.join(groups)}", "shuntctl", "status")
 
     def test_the_package_says_what_it_needs(self):
-        fields = subprocess.run(["dpkg-deb", "--field", self.deb], stdout=subprocess.PIPE, text=True, check=True).stdout
+        fields = subprocess.run(["dpkg-deb", "--field", DEB], stdout=subprocess.PIPE, text=True, check=True).stdout
         depends = re.search(r"^Depends: (.*)$", fields, re.MULTILINE)[1]
         for name in ("libc6", "libgrpc++", "libsystemd0", "init-system-helpers"):
             self.assertIn(name, depends)
         self.assertNotIn("-dev", depends)
-        listing = subprocess.run(["dpkg-deb", "--contents", self.deb], stdout=subprocess.PIPE, text=True, check=True).stdout
+        listing = subprocess.run(["dpkg-deb", "--contents", DEB], stdout=subprocess.PIPE, text=True, check=True).stdout
         for line in listing.splitlines():
             self.assertRegex(line, r"^\S+ root/root ")
             self.assertRegex(line, r"^(d|-|l)r[w-]..?", line)
@@ -96,6 +100,27 @@ class Package(unittest.TestCase):
             self.assertEqual(self.files() - before, set())
             self.assertFalse((self.machine.root / "etc/shunt").exists())
             self.machine.run("getent", "passwd", "shunt")
+
+
+class Container(unittest.TestCase):
+    """What deploy/k8s/Containerfile does with the package, but for the download."""
+
+    def test_the_package_needs_no_systemd(self):
+        files = Files()
+        self.addCleanup(files.remove)
+        shutil.copy(DEB, files.root / "opt/shunt.deb")
+        for name in ("systemd-sysusers", "systemd-tmpfiles", "systemctl"):
+            (files.root / "usr/bin" / name).unlink(missing_ok=True)
+        script = ("mount -t proc proc /proc; apt-get -y --no-install-recommends install /opt/shunt.deb && "
+                  "setpriv --reuid 7071 --regid 7071 --clear-groups shuntd --config /etc/shunt/shuntd.toml --check-config && "
+                  "getent passwd shunt")
+        done = subprocess.run(
+            ["unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "chroot", files.root, "sh", "-ec", script],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120,
+            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        )
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("the configuration is fine", done.stdout)
 
 
 if __name__ == "__main__":
