@@ -3,6 +3,7 @@
 #   absl::status, absl::statusor, ...   abseil, shared
 #   shunt::grpc, shunt::protobuf        gRPC and protobuf, shared; for the daemon, the tools and tests only
 #   spdlog::spdlog  CLI11::CLI11  PkgConfig::tomlplusplus  hwy::hwy  PkgConfig::hwloc  PkgConfig::cares  PkgConfig::uring
+#   PkgConfig::systemd
 #   prometheus-cpp::core  prometheus-cpp::pull  Catch2::Catch2  ucx::ucp  CURL::libcurl  OpenSSL::Crypto  CUDA::toolkit  Threads::Threads
 
 find_package(Threads REQUIRED)
@@ -19,6 +20,7 @@ find_package(hwy CONFIG REQUIRED)
 pkg_check_modules(tomlplusplus REQUIRED IMPORTED_TARGET tomlplusplus)
 pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
 pkg_check_modules(cares REQUIRED IMPORTED_TARGET libcares)
+pkg_check_modules(systemd REQUIRED IMPORTED_TARGET libsystemd)
 
 if(SHUNT_TESTS)
   find_package(Catch2 2 CONFIG REQUIRED)

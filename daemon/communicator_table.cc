@@ -37,6 +37,16 @@ CommunicatorTable::CommunicatorTable(Limits limits, OperationHost* host)
 
 CommunicatorTable::~CommunicatorTable() { host_->loop->Cancel(idle_timer_); }
 
+void CommunicatorTable::SetLimits(const Limits& limits) {
+  std::lock_guard lock(mutex_);
+  limits_ = limits;
+  // A longer time to live ends later than the timer says, which then finds nothing due; for a
+  // shorter one it comes too late.
+  host_->loop->Cancel(idle_timer_);
+  idle_timer_ = 0;
+  ForgetSurplusLocked();
+}
+
 absl::Status CommunicatorTable::Check(const Session& session, const JoinRequestArgs& args) const {
   if (args.name.empty() || args.name.size() > kNameBytesMax) {
     return absl::InvalidArgumentError(absl::StrCat("communicator name of ", args.name.size(),
@@ -435,6 +445,10 @@ void CommunicatorTable::Settle(const CommunicatorKey& key, Record& record) {
   record.is_idle = true;
   record.idle_since_ns = NowNs();
   record.idle = idle_.insert(idle_.end(), key);
+  ForgetSurplusLocked();
+}
+
+void CommunicatorTable::ForgetSurplusLocked() {
   while (static_cast<int64_t>(idle_.size()) > limits_.warm_records) {
     const CommunicatorKey oldest = idle_.front();
     idle_.pop_front();

@@ -63,6 +63,8 @@ class CommunicatorTable {
     int64_t warm_ttl_ns = 0;
   };
   CommunicatorTable(Limits limits, OperationHost* host);
+  // For what comes from now on: nobody has to leave.
+  void SetLimits(const Limits& limits);
   ~CommunicatorTable();
 
   // Joins when all ranks have come. Errors as proto/shunt/v1/communicator.proto says. The result
@@ -133,10 +135,12 @@ class CommunicatorTable {
   void Expire(uint64_t join_id);
   void Settle(const CommunicatorKey& key, Record& record);  // idle, or gone
   void DropMembership(Session& session, const Membership& membership, bool died);
+  // Drops records beyond the limits of their number and age.
+  void ForgetSurplusLocked();
   void ExpireIdleLocked();
   std::string MissingRanks(const Joining& joining) const;
 
-  const Limits limits_;
+  Limits limits_;  // mutex_
   OperationHost* const host_;
   mutable std::mutex mutex_;
   uint64_t next_communicator_id_ = 1;

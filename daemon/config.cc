@@ -254,6 +254,12 @@ std::span<const ConfigKey> ConfigKeys() {
   return *keys;
 }
 
+absl::Status SetKey(const ConfigKey& key, const ConfigValue& value, Config* config) {
+  SHUNT_RETURN_IF_ERROR(key.set(config, value));
+  config->set_to.insert_or_assign(key.name, value);
+  return absl::OkStatus();
+}
+
 std::string FlagOf(const ConfigKey& key) {
   return absl::StrCat("--", absl::StrReplaceAll(key.name, {{"_", "-"}, {".", "-"}}));
 }
@@ -334,22 +340,22 @@ absl::Status ApplyFlag(const ConfigKey& key, std::string_view text, Config* conf
   config->set_at[key.name] = FlagOf(key);
   // A flag is text: try it as each type that the key may take.
   int64_t number = 0;
-  if (absl::SimpleAtoi(View(text), &number) && key.set(config, number).ok())
+  if (absl::SimpleAtoi(View(text), &number) && SetKey(key, number, config).ok())
     return absl::OkStatus();
-  if (key.set(config, std::string(text)).ok()) return absl::OkStatus();
+  if (SetKey(key, std::string(text), config).ok()) return absl::OkStatus();
   std::vector<int64_t> list;
   bool all_numbers = true;
   for (absl::string_view part : absl::StrSplit(View(text), ',', absl::SkipWhitespace())) {
     all_numbers = all_numbers && absl::SimpleAtoi(part, &number);
     list.push_back(number);
   }
-  if (all_numbers && key.set(config, list).ok()) return absl::OkStatus();
+  if (all_numbers && SetKey(key, list, config).ok()) return absl::OkStatus();
   const std::vector<std::string> texts = absl::StrSplit(View(text), ',', absl::SkipWhitespace());
-  const absl::Status as_list = key.set(config, texts);
+  const absl::Status as_list = SetKey(key, texts, config);
   if (as_list.ok()) return absl::OkStatus();
   // Of a list that is one, but not as expected, it says what is wrong.
   const absl::Status status =
-      absl::StartsWith(as_list.message(), "has ") ? as_list : key.set(config, std::string(text));
+      absl::StartsWith(as_list.message(), "has ") ? as_list : SetKey(key, std::string(text), config);
   return absl::InvalidArgumentError(
       absl::StrCat(FlagOf(key), " ", status.message(), "; expected ", key.expected));
 }

@@ -19,6 +19,9 @@
 
 namespace shunt::daemon {
 
+// A value as the file or the command line gives it.
+using ConfigValue = cluster::ClusterValue;
+
 struct Config {
   std::string socket = "/run/shunt/shuntd.sock";
   uint32_t socket_mode = 0600;
@@ -46,12 +49,12 @@ struct Config {
 
   cluster::ClusterConfig cluster;  // the section [cluster]
 
-  // Where each key was set, for what is only found out later: "FILE:LINE" or "--flag".
+  // Where each key was set, for what is only found out later: "FILE:LINE" or "--flag"; and to what.
   std::map<std::string, std::string, std::less<>> set_at;
-};
+  std::map<std::string, ConfigValue, std::less<>> set_to;
 
-// A value as the file or the command line gives it.
-using ConfigValue = cluster::ClusterValue;
+  bool operator==(const Config&) const = default;
+};
 
 struct ConfigKey {
   const char* name;
@@ -61,6 +64,8 @@ struct ConfigKey {
   // INVALID_ARGUMENT, saying what was seen, if the value isn't as `expected`.
   absl::Status (*set)(Config* config, const ConfigValue& value);
 };
+// The same through `key.set`, and remembers the value in set_to.
+absl::Status SetKey(const ConfigKey& key, const ConfigValue& value, Config* config);
 std::span<const ConfigKey> ConfigKeys();
 // Null if there is none.
 const ConfigKey* FindConfigKey(std::string_view name);

@@ -113,10 +113,10 @@ absl::Status ApplyTable(const toml::table& table, const std::string& prefix, std
     absl::Status status;
     if (tables) {
       const absl::StatusOr<ConfigValue> value = TextsOf(*list, name == "storage.plugins");
-      status = value.ok() ? key->set(config, *value) : value.status();
+      status = value.ok() ? SetKey(*key, *value, config) : value.status();
     } else {
       const std::optional<ConfigValue> value = ToValue(node);
-      status = value ? key->set(config, *value) : absl::InvalidArgumentError(TypeWords(node));
+      status = value ? SetKey(*key, *value, config) : absl::InvalidArgumentError(TypeWords(node));
     }
     if (!status.ok()) {
       return At(

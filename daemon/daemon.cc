@@ -12,13 +12,16 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "daemon/cluster/address.h"
 #include "daemon/cluster/cluster.h"
 #include "daemon/communicator_table.h"
+#include "daemon/config_reload.h"
 #include "daemon/data_transport.h"
 #include "daemon/event_loop.h"
 #include "daemon/grpc_server.h"
 #include "daemon/lease_server.h"
+#include "daemon/liveness.h"
 #include "daemon/log.h"
 #include "daemon/scheduler.h"
 #include "daemon/services.h"
@@ -96,9 +99,14 @@ StoreRegions::Options StoresOf(const Config& config) {
   return options;
 }
 
+CommunicatorTable::Limits LimitsOf(const Config& config) {
+  return {config.max_communicators_per_session, config.warm_communicators, config.warm_ttl.count()};
+}
+
 class DaemonImpl : public Daemon {
  public:
-  explicit DaemonImpl(const Config& config) : config_(config) {}
+  DaemonImpl(const Config& config, GivenSockets given)
+      : config_(config), live_(config), given_(std::move(given)) {}
 
   ~DaemonImpl() override {
     if (!started_) {
@@ -120,7 +128,7 @@ class DaemonImpl : public Daemon {
     const int workers = config_.worker_threads != 0
                             ? static_cast<int>(config_.worker_threads)
                             : std::min<int>(kDefaultWorkersMax, static_cast<int>(cpus.size()));
-    SHUNT_RETURN_IF_ERROR(WithSocketHint(MakeParent(config_.socket)));
+    SHUNT_RETURN_IF_ERROR(TakeSockets());
     SHUNT_ASSIGN_OR_RETURN(loop_, EventLoop::Make());
     const memory::Quotas quotas = QuotasOf(config_, topology_);
     if (quotas.total_bytes > topology_.memory_bytes) {
@@ -133,10 +141,7 @@ class DaemonImpl : public Daemon {
     operations_.regions = regions_.get();
     operations_.scheduler = &scheduler_;
     operations_.loop = loop_.get();
-    communicators_ = std::make_unique<CommunicatorTable>(
-        CommunicatorTable::Limits{config_.max_communicators_per_session, config_.warm_communicators,
-                                  config_.warm_ttl.count()},
-        &operations_);
+    communicators_ = std::make_unique<CommunicatorTable>(LimitsOf(config_), &operations_);
 
     stores_ = std::make_unique<StoreRegions>(StoresOf(config_), regions_.get());
     SHUNT_RETURN_IF_ERROR(stores_->Start());
@@ -209,18 +214,22 @@ class DaemonImpl : public Daemon {
     });
     absl::Status status;
     OnLoop([this, &status] {
-      auto lease = LeaseServer::Start(config_.socket + ".lease", config_.socket_mode,
-                                      static_cast<size_t>(config_.max_sessions) + 512,
-                                      static_cast<size_t>(config_.max_sessions_per_tenant) + 128,
-                                      loop_.get(), services_.get());
+      absl::StatusOr<UnixListener> listener = Listener(&given_.lease, ".lease");
+      status = listener.status();
+      if (!listener.ok()) return;
+      auto lease = LeaseServer::Start(
+          *std::move(listener), static_cast<size_t>(config_.max_sessions) + 512,
+          static_cast<size_t>(config_.max_sessions_per_tenant) + 128, loop_.get(), services_.get());
       status = lease.status();
       if (lease.ok()) lease_ = *std::move(lease);
     });
     SHUNT_RETURN_IF_ERROR(WithSocketHint(status));
     if (config_.cluster.enabled()) SHUNT_RETURN_IF_ERROR(JoinCluster());
     // Last: who finds the gRPC socket finds everything.
-    SHUNT_ASSIGN_OR_RETURN(grpc_, GrpcServer::Start(config_.socket, config_.socket_mode,
-                                                    loop_.get(), services_.get()));
+    SHUNT_ASSIGN_OR_RETURN(UnixListener listener, Listener(&given_.grpc, ""));
+    SHUNT_ASSIGN_OR_RETURN(grpc_,
+                           GrpcServer::Start(std::move(listener), loop_.get(), services_.get()));
+    WatchThreads();
     started_ = true;
     LogInfo("shuntd is ready", {{"version", kVersion},
                                 {"socket", config_.socket},
@@ -230,9 +239,61 @@ class DaemonImpl : public Daemon {
     return absl::OkStatus();
   }
 
-  void Stop() override { Shutdown(config_.grace_period); }
+  void Stop() override { Shutdown(live_.grace_period); }
+
+  std::string Reload(const Config& read) override {
+    std::vector<std::string> taken, waiting;
+    for (const ConfigKey* key : ChangedKeys(live_, read)) {
+      (ChangesLive(*key) ? taken : waiting).push_back(key->name);
+    }
+    live_ = WithLiveKeys(live_, read);
+    SetLogLevel(live_.log_level);
+    regions_->SetQuotas(QuotasOf(live_, topology_));
+    communicators_->SetLimits(LimitsOf(live_));
+    std::string words =
+        taken.empty() ? "nothing changed" : absl::StrCat("changed ", absl::StrJoin(taken, ", "));
+    LogInfo("configuration read again", {{"changed", absl::StrJoin(taken, ", ")}});
+    if (!waiting.empty()) {
+      LogWarn("keys that change at the next start only", {{"keys", absl::StrJoin(waiting, ", ")}});
+      absl::StrAppend(&words, "; for the next start: ", absl::StrJoin(waiting, ", "));
+    }
+    return words;
+  }
+
+  std::vector<std::string> SilentThreads() override { return liveness_.Silent(); }
+
+  std::string Summary() const override {
+    const auto count = [](size_t n, const char* what) {
+      return absl::StrCat(n, " ", what, n == 1 ? "" : "s");
+    };
+    return absl::StrCat(count(sessions_->size(), "session"), ", ",
+                        count(communicators_->size(), "communicator"));
+  }
+
+  std::chrono::nanoseconds grace_period() const override { return live_.grace_period; }
 
  private:
+  absl::Status TakeSockets() {
+    if (given_.grpc.fd() >= 0) return absl::OkStatus();  // whoever made them made the directory
+    return WithSocketHint(MakeParent(config_.socket));
+  }
+
+  // The given one, or one that is made, as the configuration says.
+  absl::StatusOr<UnixListener> Listener(UnixListener* given, const char* suffix) {
+    if (given->fd() >= 0) return std::move(*given);
+    UnixListener::Options options;
+    options.type = *suffix == '\0' ? SocketType::kStream : SocketType::kSeqPacket;
+    options.mode = config_.socket_mode;
+    return UnixListener::Listen(config_.socket + suffix, options);
+  }
+
+  void WatchThreads() {
+    liveness_.Add("shunt-control", [this](auto answer) { loop_->Post(std::move(answer)); });
+    liveness_.Add("shunt-grpc", [this](auto answer) { grpc_->Post(std::move(answer)); });
+    if (engine_ == nullptr) return;
+    liveness_.Add("shunt-nodes", [this](auto answer) { engine_->Post(std::move(answer)); });
+  }
+
   void Shutdown(std::chrono::nanoseconds grace) {
     stopped_ = true;
     LogInfo("stopping",
@@ -447,7 +508,10 @@ class DaemonImpl : public Daemon {
     }
   }
 
-  const Config config_;
+  const Config config_;  // as it started
+  Config live_;          // with what was read again since; of the thread that calls Reload
+  GivenSockets given_;
+  Liveness liveness_;
   topology::Topology topology_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<memory::RegionTable> regions_;
@@ -471,10 +535,10 @@ class DaemonImpl : public Daemon {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config, GivenSockets given) {
   SHUNT_RETURN_IF_ERROR(CheckConfig(config));
   SHUNT_RETURN_IF_ERROR(CheckStorage(config));
-  auto daemon = std::make_unique<DaemonImpl>(config);
+  auto daemon = std::make_unique<DaemonImpl>(config, std::move(given));
   SHUNT_RETURN_IF_ERROR(daemon->Init());
   return daemon;
 }

@@ -2,6 +2,7 @@
 #include "daemon/grpc_server.h"
 
 #include <fcntl.h>
+#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/server_posix.h>
 #include <sys/epoll.h>
@@ -189,7 +190,22 @@ class Server : public GrpcServer {
     return absl::OkStatus();
   }
 
+  void Post(std::function<void()> f) override {
+    auto* posted = new Posted(std::move(f));
+    posted->alarm.Set(queue_.get(), std::chrono::system_clock::now(), posted);
+  }
+
  private:
+  // The way onto the queue's thread: an alarm that has rung already.
+  struct Posted : Tag {
+    explicit Posted(std::function<void()> f) : f(std::move(f)) {}
+    void Run(bool) override {
+      f();
+      delete this;
+    }
+    std::function<void()> f;
+    grpc::Alarm alarm;
+  };
   struct Connection {
     UniqueFd fd;  // a second descriptor of the same socket, to see it close
     Peer peer;
@@ -580,12 +596,8 @@ void Server::ExpectStorage() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const std::string& path,
-                                                              uint32_t mode, EventLoop* loop,
-                                                              Services* services) {
-  UnixListener::Options options;
-  options.mode = mode;
-  SHUNT_ASSIGN_OR_RETURN(UnixListener listener, UnixListener::Listen(path, options));
+absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(UnixListener listener,
+                                                              EventLoop* loop, Services* services) {
   auto server = std::make_unique<Server>(std::move(listener), loop, services);
   SHUNT_RETURN_IF_ERROR(server->Run());
   return server;

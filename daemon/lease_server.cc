@@ -411,13 +411,11 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
   std::deque<Unsent> unsent_;
 };
 
-absl::StatusOr<std::unique_ptr<LeaseServer>> LeaseServer::Start(
-    const std::string& path, uint32_t mode, size_t connections_max, size_t connections_max_per_user,
-    EventLoop* loop, Services* services) {
-  UnixListener::Options options;
-  options.type = SocketType::kSeqPacket;
-  options.mode = mode;
-  SHUNT_ASSIGN_OR_RETURN(UnixListener listener, UnixListener::Listen(path, options));
+absl::StatusOr<std::unique_ptr<LeaseServer>> LeaseServer::Start(UnixListener listener,
+                                                                size_t connections_max,
+                                                                size_t connections_max_per_user,
+                                                                EventLoop* loop,
+                                                                Services* services) {
   std::unique_ptr<LeaseServer> server(new LeaseServer(std::move(listener), connections_max,
                                                       connections_max_per_user, loop, services));
   SHUNT_ASSIGN_OR_RETURN(

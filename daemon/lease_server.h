@@ -23,8 +23,8 @@ namespace shunt::daemon {
 
 class LeaseServer {
  public:
-  // Listens. `loop` and `services` outlive it.
-  static absl::StatusOr<std::unique_ptr<LeaseServer>> Start(const std::string& path, uint32_t mode,
+  // Serves what connects to `listener`. `loop` and `services` outlive it.
+  static absl::StatusOr<std::unique_ptr<LeaseServer>> Start(UnixListener listener,
                                                             size_t connections_max,
                                                             size_t connections_max_per_user,
                                                             EventLoop* loop, Services* services);

@@ -59,13 +59,21 @@ bool Plain(std::string_view text) {
   return true;
 }
 
+spdlog::level::level_enum LevelOf(std::string_view level) {
+  return spdlog::level::from_str(std::string(level == "warn" ? "warning" : level));
+}
+
 }  // namespace
+
+void SetLogLevel(std::string_view level) {
+  spdlog::default_logger_raw()->set_level(LevelOf(level));
+}
 
 void InitLog(std::string_view level, std::string_view format) {
   g_json = format == "json";
   auto logger =
       std::make_shared<spdlog::logger>("shuntd", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  logger->set_level(spdlog::level::from_str(std::string(level == "warn" ? "warning" : level)));
+  logger->set_level(LevelOf(level));
   logger->flush_on(spdlog::level::trace);
   logger->set_pattern(g_json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%fZ","level":"%l",%v})"
                              : "%Y-%m-%dT%H:%M:%S.%fZ %l %v",

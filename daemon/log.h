@@ -27,11 +27,17 @@ struct LogField {
 // `level` and `format` as in Config. Call once, before any thread is started.
 void InitLog(std::string_view level, std::string_view format);
 
+// From now on; any thread.
+void SetLogLevel(std::string_view level);
+
 bool LogEnabled(LogLevel level);
 void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields = {});
 
 inline void LogInfo(std::string_view event, std::initializer_list<LogField> fields = {}) {
   Log(LogLevel::kInfo, event, fields);
+}
+inline void LogError(std::string_view event, std::initializer_list<LogField> fields = {}) {
+  Log(LogLevel::kError, event, fields);
 }
 inline void LogWarn(std::string_view event, std::initializer_list<LogField> fields = {}) {
   Log(LogLevel::kWarn, event, fields);

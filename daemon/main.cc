@@ -1,7 +1,4 @@
 // shuntd: reads the configuration, runs the daemon until a signal asks it to stop.
-#include <pthread.h>
-#include <signal.h>
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <map>
@@ -12,8 +9,11 @@
 #include "daemon/config.h"
 #include "daemon/daemon.h"
 #include "daemon/log.h"
+#include "daemon/serve.h"
+#include "daemon/service_manager.h"
 #include "daemon/storage_check.h"
 #include "daemon/version.h"
+#include "runtime/core/status.h"
 #include "runtime/topology/topology.h"
 
 namespace {
@@ -22,7 +22,9 @@ using shunt::daemon::Config;
 using shunt::daemon::ConfigKey;
 
 int Fail(const absl::Status& status) {
-  std::fprintf(stderr, "shuntd: %s\n", std::string(status.message()).c_str());
+  const std::string words(status.message());
+  std::fprintf(stderr, "shuntd: %s\n", words.c_str());
+  shunt::daemon::TellStatus("not started: " + words);
   return 1;
 }
 
@@ -48,27 +50,28 @@ int main(int argc, char** argv) {
   }
   CLI11_PARSE(app, argc, argv);
 
-  Config config;
-  if (!config_file.empty()) {
-    if (absl::Status status = shunt::daemon::ApplyConfigFile(config_file, &config); !status.ok()) {
-      return Fail(status);
+  // The file, then the flags; again on SIGHUP.
+  const auto read_config = [&]() -> absl::StatusOr<Config> {
+    Config config;
+    if (!config_file.empty()) {
+      SHUNT_RETURN_IF_ERROR(shunt::daemon::ApplyConfigFile(config_file, &config));
     }
-  }
-  for (const ConfigKey& key : shunt::daemon::ConfigKeys()) {
-    if (app.count(shunt::daemon::FlagOf(key)) == 0) continue;
-    if (absl::Status status = shunt::daemon::ApplyFlag(key, flags[key.name], &config);
-        !status.ok()) {
-      return Fail(status);
+    for (const ConfigKey& key : shunt::daemon::ConfigKeys()) {
+      if (app.count(shunt::daemon::FlagOf(key)) == 0) continue;
+      SHUNT_RETURN_IF_ERROR(shunt::daemon::ApplyFlag(key, flags[key.name], &config));
     }
-  }
-  if (absl::Status status = shunt::daemon::CheckConfig(config); !status.ok()) return Fail(status);
+    SHUNT_RETURN_IF_ERROR(shunt::daemon::CheckConfig(config));
+    return config;
+  };
+  const absl::StatusOr<Config> config = read_config();
+  if (!config.ok()) return Fail(config.status());
   if (check) {
     const auto topology = shunt::topology::Discover();
     if (!topology.ok()) return Fail(topology.status());
-    if (const auto cpus = shunt::daemon::CheckWorkerCpus(config, *topology); !cpus.ok()) {
+    if (const auto cpus = shunt::daemon::CheckWorkerCpus(*config, *topology); !cpus.ok()) {
       return Fail(cpus.status());
     }
-    if (absl::Status status = shunt::daemon::CheckStorage(config); !status.ok()) {
+    if (absl::Status status = shunt::daemon::CheckStorage(*config); !status.ok()) {
       return Fail(status);
     }
     std::printf("the configuration is fine\n");
@@ -76,20 +79,15 @@ int main(int argc, char** argv) {
   }
 
   shunt::daemon::PrepareProcess();
-  shunt::daemon::InitLog(config.log_level, config.log_format);
-  // Before any thread: all of them inherit the mask, and only this one takes the signals.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-
+  shunt::daemon::InitLog(config->log_level, config->log_format);
+  shunt::daemon::BlockSignals();
+  shunt::daemon::TellStatus("starting");
+  absl::StatusOr<shunt::daemon::GivenSockets> given =
+      shunt::daemon::TakeGivenSockets(config->socket);
+  if (!given.ok()) return Fail(given.status());
   absl::StatusOr<std::unique_ptr<shunt::daemon::Daemon>> daemon =
-      shunt::daemon::Daemon::Start(config);
+      shunt::daemon::Daemon::Start(*config, *std::move(given));
   if (!daemon.ok()) return Fail(daemon.status());
-  int signal = 0;
-  sigwait(&signals, &signal);
-  shunt::daemon::LogInfo("asked to stop", {{"signal", signal == SIGTERM ? "SIGTERM" : "SIGINT"}});
-  (*daemon)->Stop();
+  shunt::daemon::Serve(**daemon, read_config);
   return 0;
 }

@@ -55,6 +55,7 @@ struct ClusterConfig {
   std::string tls_key;
   std::string tls_ca;
 
+  bool operator==(const ClusterConfig&) const = default;
   bool enabled() const { return !listen.empty(); }
   bool tls() const { return !tls_cert.empty(); }
 };

@@ -104,6 +104,7 @@ absl::Status CheckUnixPath(std::string_view path) {
 UnixListener::UnixListener(UnixListener&& other) noexcept
     : fd_(std::move(other.fd_)),
       path_(std::exchange(other.path_, {})),
+      owns_name_(other.owns_name_),
       device_(other.device_),
       inode_(other.inode_) {}
 
@@ -112,6 +113,7 @@ UnixListener& UnixListener::operator=(UnixListener&& other) noexcept {
     Close();
     fd_ = std::move(other.fd_);
     path_ = std::exchange(other.path_, {});
+    owns_name_ = other.owns_name_;
     device_ = other.device_;
     inode_ = other.inode_;
   }
@@ -151,8 +153,21 @@ absl::StatusOr<UnixListener> UnixListener::Listen(const std::string& path, const
   UnixListener listener;
   listener.fd_ = std::move(fd);
   listener.path_ = path;
+  listener.owns_name_ = true;
   listener.device_ = info.st_dev;
   listener.inode_ = info.st_ino;
+  return listener;
+}
+
+absl::StatusOr<UnixListener> UnixListener::Adopt(UniqueFd fd, const std::string& path) {
+  const int flags = ::fcntl(fd.get(), F_GETFL);
+  if (flags < 0 || ::fcntl(fd.get(), F_SETFL, flags | O_NONBLOCK) != 0 ||
+      ::fcntl(fd.get(), F_SETFD, FD_CLOEXEC) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("taking the socket ", path));
+  }
+  UnixListener listener;
+  listener.fd_ = std::move(fd);
+  listener.path_ = path;
   return listener;
 }
 
@@ -170,7 +185,8 @@ absl::StatusOr<UniqueFd> UnixListener::Accept(bool nonblocking) {
 void UnixListener::Close() {
   if (!fd_.valid()) return;
   struct stat info {};
-  if (::lstat(path_.c_str(), &info) == 0 && info.st_dev == device_ && info.st_ino == inode_) {
+  if (owns_name_ && ::lstat(path_.c_str(), &info) == 0 && info.st_dev == device_ &&
+      info.st_ino == inode_) {
     ::unlink(path_.c_str());
   }
   fd_.Reset();

@@ -28,7 +28,7 @@ enum class SocketType { kStream, kSeqPacket };
 absl::Status CheckUnixPath(std::string_view path);
 
 // A listening socket that owns its name: the destructor removes the file, if it is still this
-// socket's.
+// socket's. One that was adopted leaves the name to whoever made it.
 class UnixListener {
  public:
   struct Options {
@@ -49,18 +49,23 @@ class UnixListener {
   // NOT_FOUND if the parent directory is missing; INVALID_ARGUMENT as CheckUnixPath.
   static absl::StatusOr<UnixListener> Listen(const std::string& path, const Options& options);
 
+  // A socket that listens at `path` already, made by another program (a service manager).
+  // Non-blocking and close-on-exec from now on.
+  static absl::StatusOr<UnixListener> Adopt(UniqueFd fd, const std::string& path);
+
   // The next waiting connection (blocking mode unless asked), or an invalid descriptor if there is
   // none.
   absl::StatusOr<UniqueFd> Accept(bool nonblocking = false);
 
   int fd() const { return fd_.get(); }
   const std::string& path() const { return path_; }
-  // Stops listening and removes the name. Idempotent.
+  // Stops listening and removes the name, if it is this socket's to remove. Idempotent.
   void Close();
 
  private:
   UniqueFd fd_;
   std::string path_;
+  bool owns_name_ = false;
   dev_t device_ = 0;
   ino_t inode_ = 0;
 };

@@ -87,6 +87,16 @@ absl::StatusOr<std::shared_ptr<Region>> RegionTable::Allocate(Owner owner, uint6
   return region;
 }
 
+Quotas RegionTable::quotas() const {
+  std::lock_guard lock(mutex_);
+  return quotas_;
+}
+
+void RegionTable::SetQuotas(const Quotas& quotas) {
+  std::lock_guard lock(mutex_);
+  quotas_ = quotas;
+}
+
 uint64_t RegionTable::NewId() {
   std::lock_guard lock(mutex_);
   return next_id_++;

@@ -125,7 +125,9 @@ class RegionTable {
   uint64_t region_count() const;
   uint64_t total_bytes() const;
   uint64_t SessionBytes(uint64_t session) const;
-  const Quotas& quotas() const { return quotas_; }
+  Quotas quotas() const;
+  // For what is asked from now on; what is held stays, also above a lower quota.
+  void SetQuotas(const Quotas& quotas);
 
  private:
   struct Entry {
@@ -141,8 +143,8 @@ class RegionTable {
   absl::Status ChargeLocked(Owner owner, uint64_t bytes, std::string_view what);
   void ReleaseLocked(Owner owner, uint64_t bytes);
 
-  const Quotas quotas_;
   mutable std::mutex mutex_;
+  Quotas quotas_;
   uint64_t next_id_ = 1;
   uint64_t total_bytes_ = 0;
   std::unordered_map<uint64_t, Entry> regions_;

@@ -1,5 +1,6 @@
 #include "runtime/core/unix_socket.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -51,6 +52,23 @@ TEST_CASE("a socket's mode is the one asked for, whatever the umask") {
   CHECK((info.st_mode & 0777) == 0666);
   REQUIRE(::stat((dir / "narrow").c_str(), &info) == 0);
   CHECK((info.st_mode & 0777) == 0600);
+}
+
+TEST_CASE("an adopted socket serves and leaves its name to whoever made it") {
+  const testing::TempDir dir;
+  const UnixListener maker = *UnixListener::Listen(dir / "s", {});
+  const int fd = ::dup(maker.fd());  // neither close-on-exec nor, below, non-blocking
+  REQUIRE(::fcntl(fd, F_SETFL, 0) == 0);
+  {
+    UnixListener adopted = *UnixListener::Adopt(UniqueFd(fd), dir / "s");
+    CHECK_FALSE(adopted.Accept()->valid());  // would block otherwise
+    CHECK((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
+    const UniqueFd client = *ConnectUnix(dir / "s", SocketType::kStream);
+    CHECK(adopted.Accept()->valid());
+    UnixListener moved = std::move(adopted);
+    moved.Close();
+  }
+  CHECK(Exists(dir / "s"));
 }
 
 TEST_CASE("a path that is too long is refused with its length and the limit") {
