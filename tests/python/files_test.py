@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+import subprocess
 import tempfile
 import threading
 import unittest
@@ -232,6 +233,29 @@ class FewFiles(FilesTest):
         two.close()
 
 
+class SmallDisk(FilesTest):
+    """On a file system of its own, which takes a mount."""
+
+    def test_a_full_and_a_read_only_disk_are_told(self):
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "shunt-test", self.root], capture_output=True).returncode:
+            self.skipTest("may not mount a tmpfs")
+        self.addCleanup(subprocess.run, ["umount", "-l", self.root])
+        daemon = support.Daemon("--storage-roots", f"small={self.root}")
+        self.addCleanup(daemon.stop)
+        with shunt.connect(daemon.socket) as session:
+            memory = session.zeros((BLOCKS, BLOCK), np.uint8)
+
+            def make():
+                with session.create_file("small", "x", memory.nbytes) as draft:
+                    session.push(session.prepare(memory), session.prepare(draft)).wait(support.PATIENCE)
+                    draft.commit()
+
+            self.refused(shunt.ResourceExhausted, "x", make)
+            self.assertEqual([name for _, _, files in os.walk(self.root) for name in files], [])
+            subprocess.run(["mount", "-o", "remount,ro", self.root], check=True)
+            self.refused(shunt.PermissionDenied, "Read-only", make)
+
+
 @unittest.skipUnless(SERVER, "SHUNT_TEST_S3: no server")
 class Objects(FilesTest):
     FLAGS = ("--storage-s3", f"rgw={SERVER} path-style,dead=http://127.0.0.1:1 path-style")
@@ -272,3 +296,24 @@ class Objects(FilesTest):
                 self.session.open_object(*place, keys)
             self.assertNotIn("wrong-secret", str(caught.exception))
         self.refused(shunt.Unavailable, "connect", self.session.open_object, "dead", "bucket", "key", self.KEYS, timeout=0.3)
+
+    def test_an_object_that_is_replaced_or_taken_is_told(self):
+        place = ("rgw", self.BUCKET, "replaced")
+
+        def make(**options):
+            with self.session.create_object(*place, self.memory.nbytes, self.KEYS, **options) as draft:
+                self.session.push(self.list, self.session.prepare(draft)).wait(support.PATIENCE)
+                draft.commit()
+
+        make()
+        self.refused(shunt.AlreadyExists, "replaced", make, if_absent=True)
+        with self.session.open_object(*place, self.KEYS) as file:
+            whole = self.session.prepare(file)
+            self.refused(shunt.PermissionDenied, "for reading", self.session.push(self.list, whole).wait, support.PATIENCE)
+            self.file("mixed", 1)
+            mixed = self.session.prepare([file.piece(0, BLOCK), self.session.open_file(self.path("mixed"))])
+            self.refused(shunt.Unimplemented, "different stores",
+                         self.session.pull(self.list.ids([0, 1]), mixed).wait, support.PATIENCE)
+            self.memory[0, 0] ^= 1  # another one, to its server
+            make()
+            self.refused(shunt.Aborted, "replaced", self.session.pull(self.list, whole).wait, support.PATIENCE)
