@@ -147,6 +147,25 @@ TEST_CASE("a store finds its blocks again") {
   CHECK(c.Get(keys) == expected);
 }
 
+TEST_CASE("what is erased while it is written down does not come back") {
+  const TempDir dir;
+  StoreClient c(Daemon().socket(), WithFile(8, dir.path(), 32));
+  for (int round = 0; round < 60; ++round) {
+    const auto keys = Keys(round * 8, round * 8 + 8);
+    c.Put(keys);
+    kv::Call flush = c.store->Flush();
+    // At another moment of the writing in each round.
+    for (int look = 0; look < round * 10; ++look) (void)c.Stats();
+    CHECK(c.store->Erase(Views(keys)) == 8);
+    flush.Wait();
+    REQUIRE(c.Where(keys) == All(8, SHUNT_KV_NONE));
+  }
+  c.store->Flush().Wait();
+  c.store.reset();
+  StoreClient again(Daemon().socket(), WithFile(8, dir.path(), 32));
+  CHECK(again.Stats().tiers[1].blocks == 0);
+}
+
 TEST_CASE("a second store on a directory, and other slots, are refused with words") {
   const TempDir dir;
   {
