@@ -49,7 +49,7 @@ absl::Status BlockObjects::Write(const std::string& key, const std::byte* data, 
     }
     return draft->Commit(LeftNs(deadline_ns));
   };
-  const absl::Status written = write();
+  absl::Status written = write();
   if (written.ok()) return written;
   return Because(
       written, absl::StrCat("write object ", place_.bucket, "/", prefix_, shunt::tiers::Hex(key)));

@@ -94,6 +94,7 @@ absl::Status Store::UnnameDoomed(Lock& lock, Tier tier) {
   if (doomed.empty()) return absl::OkStatus();
   if (index_ != nullptr) {
     std::vector<shunt::tiers::Named> blocks;
+    blocks.reserve(doomed.size());
     for (const uint32_t slot : doomed) blocks.push_back({slot, map->block(slot)});
     lock.unlock();
     const absl::Status unnamed = shunt::tiers::Unname(tier, blocks, index_.get());
@@ -164,7 +165,7 @@ absl::Status Store::WriteToFile(Lock& lock, const std::vector<uint32_t>& slots) 
   for (shunt::tiers::Written& one : written) {
     one.named.block.sum = shunt::tiers::Checksum(0, std::span(one.data, one.named.block.bytes));
   }
-  const absl::Status done = shunt::tiers::WriteDown(written, file_.get(), index_.get());
+  absl::Status done = shunt::tiers::WriteDown(written, file_.get(), index_.get());
   lock.lock();
   for (size_t i = 0; i < written.size(); ++i) {
     const auto file_slot = static_cast<uint32_t>(written[i].named.slot);
