@@ -18,9 +18,11 @@ using Opened = absl::StatusOr<std::shared_ptr<StoreRegion>>;
 
 struct World {
   explicit World(uint64_t of_user = 2, std::chrono::nanoseconds linger = std::chrono::seconds(5))
-      : regions(
-            {.roots = {{"root", directory.path()}}, .user_regions = of_user, .total_regions = 2},
-            &ids) {
+      : regions({.roots = {{"root", directory.path()}},
+                 .user_regions = of_user,
+                 .total_regions = 2,
+                 .hosts = {.linger = linger}},
+                &ids) {
     REQUIRE(regions.Start().ok());
     std::ofstream(directory / "f") << "content";
   }
@@ -83,9 +85,9 @@ TEST_CASE("each user's files are in a store that ends with the user's last sessi
   World world(2, {});
   const auto first = world.NewSession(1), second = world.NewSession(1), other = world.NewSession(2);
   const auto a = *world.Begin(first).get();
+  CHECK(world.Begin(second, "missing").get().status().code() == absl::StatusCode::kNotFound);
   const auto b = *world.Begin(other).get();
   CHECK(a->host != b->host);
-  CHECK(world.Begin(second, "missing").get().status().code() == absl::StatusCode::kNotFound);
   world.End(first);
   CHECK(a->host->serves());
   world.End(second);
