@@ -143,7 +143,11 @@ class DaemonImpl : public Daemon {
     operations_.loop = loop_.get();
     communicators_ = std::make_unique<CommunicatorTable>(LimitsOf(config_), &operations_);
 
-    stores_ = std::make_unique<StoreRegions>(StoresOf(config_), regions_.get());
+    StoreRegions::Options stores = StoresOf(config_);
+    stores.at = [this](int64_t at_ns, std::function<void()> closure) {
+      loop_->At(at_ns, std::move(closure));
+    };
+    stores_ = std::make_unique<StoreRegions>(std::move(stores), regions_.get());
     SHUNT_RETURN_IF_ERROR(stores_->Start());
     TransferTable::Options transfers;
     transfers.threads = workers;

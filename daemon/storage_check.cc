@@ -43,11 +43,10 @@ absl::Status CheckEndpoint(const StorageEndpoint& endpoint) {
 #ifdef SHUNT_HAVE_S3
   const absl::Status loaded = storage::Identity(SourceOf(endpoint)).Load();
   if (loaded.ok()) return loaded;
-  return absl::Status(
-      loaded.code(),
-      absl::StrCat("credentials=", endpoint.credentials,
-                   endpoint.credentials_file.empty() ? "" : " of ", endpoint.credentials_file, ": ",
-                   loaded.message()));
+  return absl::Status(loaded.code(),
+                      absl::StrCat("credentials=", endpoint.credentials,
+                                   endpoint.credentials_file.empty() ? "" : " of ",
+                                   endpoint.credentials_file, ": ", loaded.message()));
 #else
   return absl::UnimplementedError("this shuntd was built without S3");
 #endif

@@ -20,7 +20,16 @@ constexpr auto kEndMax = std::chrono::seconds(1);  // for those whose owner has 
 
 StoreHosts::~StoreHosts() { Stop(DeadlineAfterNs(kEndMax)); }
 
+void StoreHosts::Sweep() {
+  const std::lock_guard lock(mutex_);
+  Forget();
+}
+
 void StoreHosts::Forget() {
+  const int64_t now_ns = NowNs();
+  for (Host& host : hosts_) {
+    if (!host.ending && host.end_at_ns <= now_ns) BeginEnd(&host);
+  }
   // Not while somebody has it: the last to let go must not be its own thread.
   std::erase_if(
       hosts_, [](const Host& host) { return host.host.use_count() == 1 && host.host->finished(); });
@@ -56,6 +65,7 @@ absl::StatusOr<std::shared_ptr<storage::StoreHost>> StoreHosts::Get(const Name& 
       continue;
     }
     if (same_user && host.name.owner.session == name.owner.session && host.name.key == name.key) {
+      host.end_at_ns = kNeverNs;
       return host.host;
     }
     ++all;
@@ -91,7 +101,10 @@ void StoreHosts::End(memory::Owner owner) {
   for (Host& host : hosts_) {
     if (host.name.owner.tenant != owner.tenant || host.name.owner.session != owner.session)
       continue;
-    if (!host.ending) BeginEnd(&host);
+    if (host.ending) continue;
+    const bool lingers = owner.session == 0 && limits_.linger.count() > 0;
+    host.end_at_ns = lingers ? DeadlineAfterNs(limits_.linger) : NowNs();
+    if (lingers && at_) at_(host.end_at_ns, [this] { Sweep(); });
   }
   Forget();
 }

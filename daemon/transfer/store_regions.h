@@ -82,6 +82,7 @@ class StoreRegions {
     uint64_t user_regions = 4096;
     uint64_t total_regions = 4096;
     StoreHosts::Limits hosts = {};
+    StoreHosts::At at = {};
   };
   // `ids` numbers regions, and counts memory that stores take for a session; it outlives this.
   StoreRegions(Options options, memory::RegionTable* ids);

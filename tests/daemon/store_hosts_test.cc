@@ -90,7 +90,7 @@ absl::Status Open(storage::StoreHost& host) {
 std::string Words(const absl::Status& status) { return std::string(status.message()); }
 
 TEST_CASE("each user, and each session's keys, have a store of their own") {
-  World world({});
+  World world({.linger = {}});
   const auto files = *world.Get(1), again = *world.Get(1);
   CHECK(files == again);
   CHECK(*world.Get(2) != files);
@@ -104,6 +104,37 @@ TEST_CASE("each user, and each session's keys, have a store of their own") {
   world.hosts.End({.session = 0, .tenant = 1});
   CHECK(!files->serves());
   CHECK(*world.Get(1) != files);
+}
+
+TEST_CASE("what a user's sessions share outlives the last of them for a while, and then ends") {
+  std::vector<std::pair<int64_t, std::function<void()>>> timers;
+  StoreHosts hosts({.linger = std::chrono::milliseconds(1)},
+                   [&](int64_t at_ns, std::function<void()> closure) {
+                     timers.emplace_back(at_ns, std::move(closure));
+                   });
+  const auto get = [&] {
+    return *hosts.Get({{0, 1}, "k", "test"},
+                      []() -> absl::StatusOr<std::unique_ptr<storage::Store>> {
+                        return std::make_unique<CountingStore>(std::make_shared<Gate>());
+                      });
+  };
+  const auto await = [&](size_t timer) {
+    while (NowNs() < timers[timer].first) std::this_thread::yield();
+  };
+  const auto host = get();
+  hosts.End({.session = 0, .tenant = 1});
+  REQUIRE(timers.size() == 1);
+  await(0);
+  CHECK(host->serves());
+  timers[0].second();
+  CHECK(!host->serves());
+  const auto next = get();
+  CHECK(next != host);
+  hosts.End({.session = 0, .tenant = 1});
+  const bool in_time = get() == next;  // as it is, unless this thread was away for so long
+  await(1);
+  timers[1].second();
+  CHECK(next->serves() == in_time);
 }
 
 TEST_CASE("a user has so many stores, all users have so many, and unused ones make room") {

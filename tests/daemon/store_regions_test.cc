@@ -2,6 +2,7 @@
 #include "daemon/transfer/store_regions.h"
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -16,10 +17,12 @@ namespace {
 using Opened = absl::StatusOr<std::shared_ptr<StoreRegion>>;
 
 struct World {
-  explicit World(uint64_t of_user = 2)
-      : regions(
-            {.roots = {{"root", directory.path()}}, .user_regions = of_user, .total_regions = 2},
-            &ids) {
+  explicit World(uint64_t of_user = 2, std::chrono::nanoseconds linger = std::chrono::seconds(5))
+      : regions({.roots = {{"root", directory.path()}},
+                 .user_regions = of_user,
+                 .total_regions = 2,
+                 .hosts = {.linger = linger}},
+                &ids) {
     REQUIRE(regions.Start().ok());
     std::ofstream(directory / "f") << "content";
   }
@@ -79,12 +82,12 @@ TEST_CASE("one user's sessions have a share of all files, others' have the rest"
 }
 
 TEST_CASE("each user's files are in a store that ends with the user's last session") {
-  World world;
+  World world(2, {});
   const auto first = world.NewSession(1), second = world.NewSession(1), other = world.NewSession(2);
   const auto a = *world.Begin(first).get();
+  CHECK(world.Begin(second, "missing").get().status().code() == absl::StatusCode::kNotFound);
   const auto b = *world.Begin(other).get();
   CHECK(a->host != b->host);
-  CHECK(world.Begin(second, "missing").get().status().code() == absl::StatusCode::kNotFound);
   world.End(first);
   CHECK(a->host->serves());
   world.End(second);

@@ -70,17 +70,21 @@ bool Pump::Run(const std::function<void(Transfer*)>& ended) {
 }
 
 Transfer* Pump::Pick() {
-  const bool lowest_first = picks_ % kShare == kShare - 1;
+  // After so many of the urgent the others have one of the places that are kept, too.
+  const bool keep = urgent_in_a_row_ < kShare - 1;
+  const bool lowest_first = !keep || picks_ % kShare == kShare - 1;
   for (size_t i = 0; i < kUrgencies; ++i) {
     const size_t urgency = lowest_first ? kUrgencies - 1 - i : i;
     std::deque<Transfer*>& waiting = waiting_[urgency];
     if (waiting.empty()) continue;
     Transfer* const transfer = waiting.front();
     const bool more = transfer->status.ok() && transfer->next < transfer->pieces.size();
-    const size_t kept = urgency == static_cast<size_t>(Urgency::kLatency) ? 0 : kept_;
+    const bool urgent = urgency == static_cast<size_t>(Urgency::kLatency);
+    const size_t kept = keep && !urgent ? kept_ : 0;
     if (more && free_.size() <= kept) continue;
     waiting.pop_front();
     ++picks_;
+    urgent_in_a_row_ = urgent ? urgent_in_a_row_ + 1 : 0;
     return transfer;
   }
   return nullptr;

@@ -97,6 +97,7 @@ class Pump {
   // With something to post, or ended; by urgency.
   std::array<std::deque<Transfer*>, kUrgencies> waiting_;
   uint64_t picks_ = 0;
+  uint64_t urgent_in_a_row_ = 0;
   const size_t kept_;               // places that only kLatency takes
   std::vector<Transfer*> drained_;  // ended, and no longer waiting
 };

@@ -71,17 +71,19 @@ bool Calls::waiting() const {
 }
 
 uint64_t Calls::Pick() {
-  const bool lowest_first = picks_ % kShare == kShare - 1;
+  // After so many of the urgent the others have one of the places that are kept, too.
+  const bool keep = urgent_in_a_row_ < kShare - 1;
+  const bool lowest_first = !keep || picks_ % kShare == kShare - 1;
   for (size_t i = 0; i < kUrgencies; ++i) {
     const size_t urgency = lowest_first ? kUrgencies - 1 - i : i;
-    const uint32_t kept = urgency == static_cast<size_t>(Urgency::kLatency)
-                              ? 0
-                              : options_.connections_max / kConnectionShare;
+    const bool urgent = urgency == static_cast<size_t>(Urgency::kLatency);
+    const uint32_t kept = keep && !urgent ? options_.connections_max / kConnectionShare : 0;
     std::deque<uint64_t>& ids = waiting_[urgency];
     if (ids.empty() || at_http_ >= options_.connections_max - kept) continue;
     const uint64_t id = ids.front();
     ids.pop_front();
     ++picks_;
+    urgent_in_a_row_ = urgent ? urgent_in_a_row_ + 1 : 0;
     return id;
   }
   return 0;

@@ -100,6 +100,7 @@ class Calls {
   // By urgency: the most urgent go first, one in so many is of the least, and some places are kept.
   std::array<std::deque<uint64_t>, kUrgencies> waiting_;
   uint64_t picks_ = 0;
+  uint64_t urgent_in_a_row_ = 0;
   uint32_t at_http_ = 0;
   bool renewing_ = false;  // at STS, or waiting to be tried again
   uint32_t renew_failures_ = 0;
