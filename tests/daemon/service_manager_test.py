@@ -113,16 +113,22 @@ class ServiceManager(unittest.TestCase):
     def test_a_reload_tells_what_changed_and_what_waits(self):
         manager = self.manager('log_level = "info"\n')
         manager.hear("READY")
-        manager.configure('log_level = "warn"\nmemory_per_session = "1MiB"\nmax_sessions = 3\n[cluster]\nname = "x"\n')
+        manager.configure('log_level = "warn"\nmemory_per_session = "1MiB"\nmax_sessions = 3\n'
+                          'max_communicators_per_session = 1\n[cluster]\nname = "x"\n')
         manager.process.send_signal(signal.SIGHUP)
         self.assertIn("MONOTONIC_USEC", manager.hear("RELOADING"))
         words = manager.hear("READY")["STATUS"]
-        self.assertIn("changed log_level, memory_per_session; for the next start: max_sessions, cluster.name", words)
+        self.assertIn("changed log_level, memory_per_session, max_communicators_per_session; "
+                      "for the next start: max_sessions, cluster.name", words)
         # It counts for what comes.
         session = LeaseSession(manager.socket + ".lease")
         with self.assertRaises(LeaseError) as refused:
             session.allocate(2 << 20)
         self.assertIn("memory_per_session", str(refused.exception))
+        session.join("first", 0, 1)
+        with self.assertRaises(LeaseError) as refused:
+            session.join("second", 0, 1)
+        self.assertIn("max_communicators_per_session", str(refused.exception))
         session.close()
         # Back to the start: only what differs from what runs now is named.
         manager.configure("")

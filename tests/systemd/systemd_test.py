@@ -31,6 +31,16 @@ with shunt.connect() as session:
     except shunt.Error as error:
         print("ended:", error, flush=True)
 """
+# A sum over two nodes, of more than goes with a message.
+ACROSS = """
+import shunt, sys
+with shunt.connect() as session:
+    comm = session.join("across", int(sys.argv[1]), world_size=2, timeout=30)
+    x = session.zeros(1 << 20, "float32")
+    x[:] = int(sys.argv[1]) + 1
+    comm.all_reduce(x)
+    print(x[-1])
+"""
 IDLE = """
 import shunt
 with shunt.connect() as session:
@@ -203,13 +213,21 @@ class Service(unittest.TestCase):
 
     def test_two_daemons_side_by_side(self):
         self.start()
-        for name in ("blue", "green"):
-            self.configure(f'socket = "/run/shunt/{name}/shuntd.sock"\n', name)
+        ports = {"blue": 7081, "green": 7082}
+        members = ", ".join(f'"{name}=127.0.0.1:{port}"' for name, port in ports.items())
+        for name, port in ports.items():
+            self.configure(f'socket = "/run/shunt/{name}/shuntd.sock"\n[cluster]\nnode = "{name}"\n'
+                           f'listen = "127.0.0.1:{port}"\nmembers = [{members}]\n', name)
             self.addCleanup(self.machine.run, "systemctl", "stop", f"shuntd@{name}.socket", f"shuntd@{name}.service")
         self.machine.run("systemctl", "start", "shuntd@blue.socket", "shuntd@blue.service", "shuntd@green.service")
         pids = [line for name in ("/", "/blue/", "/green/") for line in self.status(f"/run/shunt{name}shuntd.sock").splitlines()
                 if "pid" in line]
         self.assertEqual(len(set(pids)), 3, pids)
+        # Two nodes of a cluster: the sandbox lets payload through, too.
+        ranks = [self.client("env", "PYTHONPATH=/opt/shunt", f"SHUNT_SOCKET=/run/shunt/{name}/shuntd.sock", "/usr/bin/python3",
+                             "-B", "-c", ACROSS, rank) for rank, name in enumerate(ports)]
+        for rank in ranks:
+            self.assertEqual(rank.stdout.read(), "3.0\n")
 
 
 if __name__ == "__main__":
