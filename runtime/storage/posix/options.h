@@ -34,8 +34,8 @@ struct PosixOptions {
   IoEngine engine = IoEngine::kAuto;
   // Reads and writes at the kernel. Twice as many made a virtual disk read a tenth slower.
   uint32_t queue_depth = 32;
-  uint32_t io_threads = 8;    // of kThreads
-  uint32_t job_threads = 4;   // open, begin, commit, sync: what only blocking calls can do
+  uint32_t io_threads = 8;   // of kThreads
+  uint32_t job_threads = 4;  // open, begin, commit, sync: what only blocking calls can do
   uint32_t io_bytes_max = 1 << 20;
   // O_DIRECT for whole blocks, where the file system has it.
   bool direct = true;
