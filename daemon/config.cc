@@ -354,8 +354,9 @@ absl::Status ApplyFlag(const ConfigKey& key, std::string_view text, Config* conf
   const absl::Status as_list = SetKey(key, texts, config);
   if (as_list.ok()) return absl::OkStatus();
   // Of a list that is one, but not as expected, it says what is wrong.
-  const absl::Status status =
-      absl::StartsWith(as_list.message(), "has ") ? as_list : SetKey(key, std::string(text), config);
+  const absl::Status status = absl::StartsWith(as_list.message(), "has ")
+                                  ? as_list
+                                  : SetKey(key, std::string(text), config);
   return absl::InvalidArgumentError(
       absl::StrCat(FlagOf(key), " ", status.message(), "; expected ", key.expected));
 }

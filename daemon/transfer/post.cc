@@ -280,4 +280,8 @@ absl::StatusOr<p2p::Selection> Select(std::shared_ptr<const p2p::PreparedList> l
       posted.form);
 }
 
+absl::Status WithSide(absl::string_view side, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(side, ": ", status.message()));
+}
+
 }  // namespace shunt::daemon

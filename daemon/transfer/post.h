@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "runtime/core/clock.h"
 #include "runtime/memory/region_table.h"
@@ -60,5 +61,8 @@ inline constexpr uint64_t kQuickCost = 8192;
 // without gaps.
 absl::StatusOr<p2p::Selection> Select(std::shared_ptr<const p2p::PreparedList> list,
                                       const PostedSelection& posted);
+
+// "side: what is wrong with it".
+absl::Status WithSide(absl::string_view side, const absl::Status& status);
 
 }  // namespace shunt::daemon
