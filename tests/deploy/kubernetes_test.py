@@ -157,6 +157,18 @@ class Manifests(unittest.TestCase):
             claims = [v["persistentVolumeClaim"]["claimName"] for v in spec["volumes"] if "persistentVolumeClaim" in v]
             self.assertEqual(claims, [claim["metadata"]["name"]])
 
+    def test_no_job_may_be_the_daemons_user(self):
+        objects = render("examples")
+        daemon = pod_specs(render("overlays/pod-network"))["DaemonSet shuntd"]["securityContext"]["runAsUser"]
+        policy = find(objects, "ValidatingAdmissionPolicy")["spec"]
+        labels = policy["matchConstraints"]["namespaceSelector"]["matchLabels"]
+        self.assertLessEqual(labels.items(), find(objects, "Namespace")["metadata"]["labels"].items())
+        self.assertEqual(find(objects, "ValidatingAdmissionPolicyBinding")["spec"]["validationActions"], ["Deny"])
+        for validation in policy["validations"]:
+            self.assertIn(f"in [0, {daemon}]", validation["expression"])
+        for name, spec in pod_specs(objects).items():
+            self.assertNotIn(spec["securityContext"]["runAsUser"], (0, daemon), name)
+
     def test_the_containerfile_is_one(self):
         text = re.sub(r"\\\n", " ", (K8S / "Containerfile").read_text())
         lines = [line for line in text.splitlines() if line and not line.startswith("#")]
