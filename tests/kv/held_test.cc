@@ -46,7 +46,7 @@ class SilentServer {
 
 // A store that knows of an object that the server keeps to itself.
 struct HeldStore {
-  HeldStore(uint64_t memory_slots, uint64_t file_slots)
+  HeldStore(uint64_t memory_slots, uint64_t file_slots, const std::string& endpoint = "silent")
       : daemon({"--storage-s3", "silent=" + server.url() + " path-style"}) {
     {
       auto directory = tiers::OpenLogDirectory(dir.path());
@@ -57,7 +57,7 @@ struct HeldStore {
       REQUIRE((*index)->Append(std::span(&held, 1)).ok());
     }
     kv::Options options = WithFile(memory_slots, dir.path(), file_slots);
-    options.object_endpoint = "silent";
+    options.object_endpoint = endpoint;
     options.object_bucket = "bucket";
     options.object_bytes = file_slots * kBlockBytes;
     options.object_access_key_id = "key";
@@ -68,8 +68,8 @@ struct HeldStore {
   kv::Call StartGet(const std::string& key, size_t at) {
     return client->store->Get({{key, client->At(at), kBlockBytes}}, 30s);
   }
-  // The keys that the next start would find in the file tier.
-  std::vector<std::string> OnDisk() const {
+  // The keys that the next start would find in the tier.
+  std::vector<std::string> OnDisk(Tier tier = Tier::kFile) const {
     std::ifstream file(dir / "index.log", std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(file), {}};
     const auto replayed = tiers::Replay(std::as_bytes(std::span(bytes)));
@@ -77,7 +77,7 @@ struct HeldStore {
     CHECK(replayed->why_stopped == "");
     std::vector<std::string> keys;
     for (const IndexRecord& r : replayed->contents.All()) {
-      if (r.tier == Tier::kFile) keys.push_back(r.block.key);
+      if (r.tier == tier) keys.push_back(r.block.key);
     }
     return keys;
   }
@@ -134,6 +134,24 @@ TEST_CASE("a flush that ends has un-named what was erased, also while it is bein
   c.Put(Keys(0, 7));
   c.store->Flush().Wait();
   CHECK(c.Stats().dropped == 0);
+}
+
+TEST_CASE("objects that a wrong endpoint does not find are misses, and not forgotten") {
+  HeldStore held(/*memory_slots=*/1, /*file_slots=*/8, "nowhere");
+  StoreClient& c = *held.client;
+  for (uint64_t round = 1; round <= 2; ++round) {
+    CHECK(c.Get({kHeld}) == All(1, SHUNT_KV_NONE));
+    CHECK(c.Stats().misses == round);
+    CHECK(c.Where({kHeld}) == All(1, SHUNT_KV_NONE));
+    c.store->Flush().Wait();
+    CHECK(held.OnDisk(Tier::kObjects) == std::vector<std::string>{kHeld});
+  }
+  // But a put of it is one.
+  c.Put({kHeld});
+  CHECK(c.Get({kHeld}) == All(1, SHUNT_KV_MEMORY));
+  c.store->Flush().Wait();
+  CHECK(held.OnDisk(Tier::kObjects).empty());
+  CHECK(held.OnDisk() == std::vector<std::string>{kHeld});
 }
 
 }  // namespace
