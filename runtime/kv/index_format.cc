@@ -46,6 +46,23 @@ absl::Status NoIndex(const std::string& words) {
   return absl::FailedPreconditionError(absl::StrCat("this is no index of a block store: ", words));
 }
 
+// Whether the record may follow where its slot holds `held`, or nothing.
+absl::Status Check(const IndexRecord& record, const Block* held, bool key_named) {
+  const auto wrong = [&](const char* words) {
+    return absl::FailedPreconditionError(absl::StrCat("slot ", record.slot, " of tier ",
+                                                      static_cast<int>(record.tier), ", key ",
+                                                      Hex(record.block.key), ": ", words));
+  };
+  if (record.names) {
+    if (held != nullptr) return wrong("the slot is named already");
+    if (key_named) return wrong("the key names a slot already");
+    return absl::OkStatus();
+  }
+  if (held == nullptr) return wrong("un-named, and was not named");
+  if (*held != record.block) return wrong("un-named, and names another block");
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::array<std::byte, kIndexHeaderBytes> EncodeHeader(uint64_t slot_bytes, uint64_t id) {
@@ -130,25 +147,39 @@ absl::StatusOr<IndexRecord> DecodeRecord(const IndexHeader& header, uint64_t num
   return record;
 }
 
+const Block* IndexContents::At(Tier tier, uint64_t slot) const {
+  const auto at = by_slot_[Number(tier)].find(slot);
+  return at == by_slot_[Number(tier)].end() ? nullptr : &by_order_.at(at->second).block;
+}
+
+absl::Status IndexContents::Follow(std::span<const IndexRecord> records) const {
+  // As the records so far leave them.
+  std::map<std::pair<Tier, uint64_t>, const Block*> slots;
+  std::map<std::pair<Tier, std::string_view>, bool> keys;
+  for (const IndexRecord& r : records) {
+    const Block*& held = slots.try_emplace({r.tier, r.slot}, At(r.tier, r.slot)).first->second;
+    bool& named =
+        keys.try_emplace({r.tier, r.block.key}, by_key_[Number(r.tier)].contains(r.block.key))
+            .first->second;
+    SHUNT_RETURN_IF_ERROR(Check(r, held, named));
+    held = r.names ? &r.block : nullptr;
+    named = r.names;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status IndexContents::Apply(const IndexRecord& record) {
   const size_t tier = Number(record.tier);
-  const auto at = by_slot_[tier].find(record.slot);
-  const auto wrong = [&](const char* words) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "slot ", record.slot, " of tier ", tier, ", key ", Hex(record.block.key), ": ", words));
-  };
+  SHUNT_RETURN_IF_ERROR(
+      Check(record, At(record.tier, record.slot), by_key_[tier].contains(record.block.key)));
   if (record.names) {
-    if (at != by_slot_[tier].end()) return wrong("the slot is named already");
-    if (by_key_[tier].contains(record.block.key)) return wrong("the key names a slot already");
     by_slot_[tier].emplace(record.slot, next_);
     by_key_[tier].emplace(record.block.key, record.slot);
     by_order_.emplace(next_++, record);
     return absl::OkStatus();
   }
-  if (at == by_slot_[tier].end()) return wrong("un-named, and was not named");
-  const auto named = by_order_.find(at->second);
-  if (named->second.block != record.block) return wrong("un-named, and names another block");
-  by_order_.erase(named);
+  const auto at = by_slot_[tier].find(record.slot);
+  by_order_.erase(at->second);
   by_slot_[tier].erase(at);
   by_key_[tier].erase(record.block.key);
   return absl::OkStatus();

@@ -50,6 +50,8 @@ class IndexContents {
  public:
   // FAILED_PRECONDITION if the record does not follow from what is named: nothing is changed then.
   absl::Status Apply(const IndexRecord& record);
+  // What applying all of them would say: nothing is changed.
+  absl::Status Follow(std::span<const IndexRecord> records) const;
   uint64_t size() const { return by_order_.size(); }
   // In the order in which they were named.
   std::vector<IndexRecord> All() const;
@@ -57,6 +59,7 @@ class IndexContents {
 
  private:
   static size_t Number(Tier tier) { return static_cast<size_t>(tier); }
+  const Block* At(Tier tier, uint64_t slot) const;
 
   uint64_t next_ = 0;
   std::map<uint64_t, IndexRecord> by_order_;

@@ -79,6 +79,11 @@ absl::Status IndexLog::Load(std::span<const std::byte> bytes, uint64_t slots) {
 
 absl::Status IndexLog::Append(std::span<const IndexRecord> records) {
   if (records.empty()) return absl::OkStatus();
+  // The next start would cut the file there.
+  if (absl::Status follows = contents_.Follow(records); !follows.ok()) {
+    return absl::InternalError(absl::StrCat(directory_->path(), "/", kName,
+                                            ": a record that cannot follow: ", follows.message()));
+  }
   // A file that is longer than it need be is no reason to fail.
   if (MostlyPast() && !broken_) (void)Rewrite();
   SHUNT_RETURN_IF_ERROR(Repair());

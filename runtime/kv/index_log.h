@@ -35,7 +35,7 @@ class IndexLog {
   // may be read at the next start until this has been OK: do not overwrite such slots before.
   absl::Status Repair() { return broken_ ? Rewrite() : absl::OkStatus(); }
   // All of them or, with an error, none. A process that is killed has them; a power cut may take
-  // the last ones. They must follow from contents().
+  // the last ones. INTERNAL: they do not follow from contents(), and nothing is written.
   absl::Status Append(std::span<const IndexRecord> records);
   // From now on a power cut takes nothing.
   absl::Status Sync();

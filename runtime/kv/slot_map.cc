@@ -99,6 +99,7 @@ void SlotMap::Doom(uint32_t slot) {
   by_key_.erase(s.block.key);
   held_bytes_ -= s.block.bytes;
   s.state = State::kDoomed;
+  s.unnamed = false;
   doomed_.insert(slot);
 }
 
@@ -128,6 +129,20 @@ std::vector<uint32_t> SlotMap::Doomed() const {
     if (slots_[slot].pins == 0) doomed.push_back(slot);
   }
   return doomed;
+}
+
+std::vector<uint32_t> SlotMap::StillNamed() const {
+  std::vector<uint32_t> named;
+  for (const uint32_t slot : doomed_) {
+    if (!slots_[slot].unnamed) named.push_back(slot);
+  }
+  return named;
+}
+
+void SlotMap::SetUnnamed(uint32_t slot) {
+  Slot& s = slots_[slot];
+  SHUNT_CHECK(s.state == State::kDoomed);
+  s.unnamed = true;
 }
 
 }  // namespace shunt::tiers

@@ -79,12 +79,17 @@ class SlotMap {
                                const std::function<bool(const Block&)>& may = nullptr) const;
   // Doomed slots without pins.
   std::vector<uint32_t> Doomed() const;
+  // Doomed slots, pinned ones too, that a disk may still name: their keys may be others' by now.
+  std::vector<uint32_t> StillNamed() const;
+  // No disk names the doomed slot any more.
+  void SetUnnamed(uint32_t slot);
 
  private:
   enum class State : uint8_t { kFree, kFilling, kClean, kDirty, kDoomed };
   struct Slot {
     Block block;
     State state = State::kFree;
+    bool unnamed = false;  // of a doomed one
     uint32_t pins = 0;
     uint64_t used = 0;  // when: numbers that only grow
     uint64_t generation = 0;

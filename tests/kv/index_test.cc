@@ -69,6 +69,31 @@ TEST_CASE("any changed byte of a record ends the index before it") {
   }
 }
 
+TEST_CASE("records that cannot follow are refused before anything is written") {
+  SimDisk disk(4096);
+  auto log = IndexLog::Open(&disk.directory(), 4096, 8);
+  REQUIRE(log.ok());
+  const std::vector<IndexRecord> good{Names(1, "a"), Unnames(1, "a"), Names(2, "a"), Names(1, "b")};
+  REQUIRE((*log)->Append(good).ok());
+  const auto before = disk.File(IndexLog::kName);
+  const std::vector<std::vector<IndexRecord>> wrong{{Names(3, "c"), Names(4, "a")},
+                                                    {Names(3, "c"), Names(3, "d")},
+                                                    {Names(1, "c")},
+                                                    {Names(3, "c"), Names(4, "c")},
+                                                    {Unnames(2, "b")},
+                                                    {Unnames(3, "a")},
+                                                    {Unnames(1, "b"), Unnames(1, "b")}};
+  for (const auto& records : wrong) {
+    const absl::Status status = (*log)->Append(records);
+    CHECK(absl::IsInternal(status));
+    CHECK_THAT(Words(status), Contains("index.log: a record that cannot follow: slot "));
+    CHECK(disk.File(IndexLog::kName) == before);
+    CHECK(Keys((*log)->contents()) == std::vector<std::string>{"a", "b"});
+  }
+  CHECK((*log)->Append(std::vector{Names(3, "c")}).ok());
+  CHECK(Replay(disk.File(IndexLog::kName))->records == 5);
+}
+
 TEST_CASE("a torn tail of any length is left out") {
   const auto good = Log({Names(1, "a"), Names(2, "b")});
   for (size_t cut = 1; cut < kIndexRecordBytes; ++cut) {

@@ -53,6 +53,24 @@ TEST_CASE("a pinned slot is not given up") {
   CHECK(map.Reserve("c") == a);
 }
 
+TEST_CASE("a doomed slot is un-named while it is pinned, and named again with its next block") {
+  SlotMap map(1);
+  const uint32_t a = Put(map, "a");
+  map.Pin(a);
+  CHECK(map.StillNamed().empty());
+  map.Doom(a);
+  CHECK(map.StillNamed() == Slots{a});
+  map.SetUnnamed(a);
+  CHECK(map.StillNamed().empty());
+  CHECK(map.Doomed().empty());
+  CHECK(map.Unpin(a));
+  CHECK(map.Doomed() == Slots{a});
+  map.Free(a);
+  CHECK(Put(map, "b") == a);
+  map.Doom(a);
+  CHECK(map.StillNamed() == Slots{a});
+}
+
 TEST_CASE("a block that was written down keeps its place in the order") {
   SlotMap map(3);
   const uint32_t a = Put(map, "a", true), b = Put(map, "b", false), c = Put(map, "c", true);

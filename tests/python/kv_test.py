@@ -5,6 +5,7 @@ import re
 import select
 import signal
 import tempfile
+import threading
 import unittest
 
 import numpy as np
@@ -50,6 +51,38 @@ class Stores(support.DaemonTest):
         stats = w.store.stats()
         self.assertEqual((stats.hits, stats.misses, stats.dropped), (32, 1, 0))
         self.assertEqual(stats.memory.slots, 8)
+
+    def test_close_waits_for_a_call_of_another_thread_that_is_inside(self):
+        w = World(self)
+        functions, lookup, close = w.store._handle.functions, *(getattr(w.store._handle.functions, name)
+                                                                for name in ("lookup", "close"))
+        inside, go_on, closing = threading.Event(), threading.Event(), threading.Event()
+        order = []
+
+        def slow_lookup(*arguments):
+            inside.set()
+            go_on.wait(support.PATIENCE)
+            order.append("lookup")
+            return lookup(*arguments)
+
+        def noted_close(pointer):
+            order.append("close")
+            closing.set()
+            close(pointer)
+
+        functions.lookup, functions.close = slow_lookup, noted_close
+        threads = [threading.Thread(target=w.store.prefix, args=([b"key"],)), threading.Thread(target=w.store.close)]
+        threads[0].start()
+        self.assertTrue(inside.wait(support.PATIENCE))
+        threads[1].start()
+        self.assertFalse(closing.wait(0.2))
+        go_on.set()
+        for thread in threads:
+            thread.join(support.PATIENCE)
+            self.assertFalse(thread.is_alive())
+        self.assertEqual(order, ["lookup", "close"])
+        with self.assertRaisesRegex(shunt.FailedPrecondition, "prefix: the store is closed"):
+            w.store.prefix([b"key"])
 
     def test_blocks_are_arrays_of_any_kind_and_length(self):
         w = World(self)

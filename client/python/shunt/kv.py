@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import threading
 import warnings
+from contextlib import contextmanager
 from ctypes import POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from types import TracebackType
-from typing import Any, Generator, List, NamedTuple, Optional, Sequence, Tuple, Type, Union
+from typing import Any, Generator, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Type, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -263,17 +265,38 @@ class Call:
 
 
 class _Handle:
-    """The C store, closed when it is closed or nothing uses it any more."""
+    """The C store, closed when it is closed or nothing uses it any more. Calls of other threads that are inside it then
+    end first: the C store is gone when its close returns."""
 
-    __slots__ = ("lease", "functions", "pointer")
+    __slots__ = ("lease", "functions", "pointer", "_users", "_changed")
 
     def __init__(self, lease: Lease, functions: _Functions, pointer: int) -> None:
         self.lease = lease
         self.functions = functions
         self.pointer = pointer
+        self._users = 0
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def use(self, what: str) -> Iterator[int]:
+        """The C store, which stays open meanwhile. FailedPrecondition once it is closed."""
+        with self._changed:
+            pointer = self.pointer
+            if not pointer:
+                raise FailedPrecondition(f"{what}: the store is closed")
+            self._users += 1
+        try:
+            yield pointer
+        finally:
+            with self._changed:
+                self._users -= 1
+                self._changed.notify_all()
 
     def close(self) -> None:
-        pointer, self.pointer = self.pointer, 0
+        with self._changed:
+            pointer, self.pointer = self.pointer, 0
+            if pointer:
+                self._changed.wait_for(lambda: self._users == 0)
         if pointer:
             self.functions.close(pointer)
 
@@ -349,28 +372,29 @@ class Store:
 
     def flush(self, timeout: Optional[float] = None) -> Call:
         """Begins to make all blocks durable whose put has ended."""
-        handle = self._open("flush")
-        options = _CallOptions(ctypes.sizeof(_CallOptions), nanoseconds("flush", timeout))
-        pointer = c_void_p()
-        self._check(handle.functions.flush(handle.pointer, ctypes.byref(options), ctypes.byref(pointer)))
+        handle = self._handle
+        with handle.use("flush") as store:
+            options = _CallOptions(ctypes.sizeof(_CallOptions), nanoseconds("flush", timeout))
+            pointer = c_void_p()
+            self._check(handle.functions.flush(store, ctypes.byref(options), ctypes.byref(pointer)))
         return Call(handle, pointer.value or 0, "flush", 0, ())
 
     def lookup(self, keys: Sequence[bytes]) -> List[Optional[str]]:
         """The tier of each key, or None."""
-        handle = self._open("lookup")
-        if not keys:
-            return []
-        tiers = (c_int32 * len(keys))()
-        self._check(handle.functions.lookup(handle.pointer, _key_array("lookup", keys), len(keys), tiers, None))
+        with self._handle.use("lookup") as store:
+            if not keys:
+                return []
+            tiers = (c_int32 * len(keys))()
+            self._check(self._handle.functions.lookup(store, _key_array("lookup", keys), len(keys), tiers, None))
         return [_TIERS[tier] if tier >= 0 else None for tier in tiers]
 
     def prefix(self, keys: Sequence[bytes]) -> int:
         """How many keys, from the first on, are there."""
-        handle = self._open("prefix")
-        if not keys:
-            return 0
         count = c_uint64()
-        self._check(handle.functions.lookup(handle.pointer, _key_array("prefix", keys), len(keys), None, ctypes.byref(count)))
+        with self._handle.use("prefix") as store:
+            if keys:
+                named = _key_array("prefix", keys)
+                self._check(self._handle.functions.lookup(store, named, len(keys), None, ctypes.byref(count)))
         return count.value
 
     def __contains__(self, key: bytes) -> bool:
@@ -378,51 +402,47 @@ class Store:
 
     def erase(self, keys: Sequence[bytes]) -> int:
         """Forgets blocks in all tiers. How many of them were there."""
-        handle = self._open("erase")
-        if not keys:
-            return 0
         count = c_uint64()
-        self._check(handle.functions.erase(handle.pointer, _key_array("erase", keys), len(keys), ctypes.byref(count)))
+        with self._handle.use("erase") as store:
+            if keys:
+                named = _key_array("erase", keys)
+                self._check(self._handle.functions.erase(store, named, len(keys), ctypes.byref(count)))
         return count.value
 
     def stats(self) -> Stats:
-        handle = self._open("stats")
         facts = _Facts(struct_size=ctypes.sizeof(_Facts))
-        self._check(handle.functions.stats(handle.pointer, ctypes.byref(facts)))
+        with self._handle.use("stats") as store:
+            self._check(self._handle.functions.stats(store, ctypes.byref(facts)))
         tiers = [TierStats(*(getattr(tier, name) for name in TierStats._fields)) for tier in facts.tiers]
         return Stats(*tiers, *(getattr(facts, name) for name in _COUNTS))
 
     @property
     def notes(self) -> str:
         """What opening has found to be wrong, and what it did about that; "" if nothing."""
-        handle = self._open("notes")
-        notes: bytes = handle.functions.notes(handle.pointer)
+        with self._handle.use("notes") as store:
+            notes: bytes = self._handle.functions.notes(store)
         return notes.decode("utf-8", "replace")
 
     def close(self) -> None:
         """Waits for calls under way; those that wait for room get Cancelled. Does not flush. Closing twice is allowed."""
         self._handle.close()
 
-    def _open(self, what: str) -> _Handle:
-        if not self._handle.pointer:
-            raise FailedPrecondition(f"{what}: the store is closed")
-        return self._handle
-
     def _check(self, status: int) -> None:
         if status:
             raise self._handle.lease.library.error(status)
 
     def _start(self, what: str, keys: Sequence[bytes], blocks: Rows, timeout: Optional[float], writable: bool) -> Call:
-        handle = self._open(what)
-        buffers, keep = _buffers(what, len(keys), blocks, writable)
-        named = _key_array(what, keys)
-        array = (_Block * max(1, len(keys)))()
-        for i, (address, size) in enumerate(buffers):
-            array[i] = _Block(named[i], address, size)
-        options = _CallOptions(ctypes.sizeof(_CallOptions), nanoseconds(what, timeout))
-        pointer = c_void_p()
-        function = handle.functions.get if writable else handle.functions.put
-        self._check(function(handle.pointer, array, len(keys), ctypes.byref(options), None, ctypes.byref(pointer)))
+        handle = self._handle
+        with handle.use(what) as store:
+            buffers, keep = _buffers(what, len(keys), blocks, writable)
+            named = _key_array(what, keys)
+            array = (_Block * max(1, len(keys)))()
+            for i, (address, size) in enumerate(buffers):
+                array[i] = _Block(named[i], address, size)
+            options = _CallOptions(ctypes.sizeof(_CallOptions), nanoseconds(what, timeout))
+            pointer = c_void_p()
+            function = handle.functions.get if writable else handle.functions.put
+            self._check(function(store, array, len(keys), ctypes.byref(options), None, ctypes.byref(pointer)))
         return Call(handle, pointer.value or 0, what, len(keys), keep)
 
     def __enter__(self) -> "Store":

@@ -49,6 +49,11 @@ class BlockFile final : public shunt::tiers::SlotFile {
   std::shared_ptr<const List> list_;
 };
 
+struct ObjectRead {
+  absl::Status status;
+  bool another = false;  // an object has its name, and is not the block
+};
+
 // One object for each block: its name is a prefix and the key in hexadecimal. Thread-safe.
 class BlockObjects {
  public:
@@ -58,13 +63,14 @@ class BlockObjects {
 
   // OK: the object is there, and durable.
   absl::Status Write(const std::string& key, const std::byte* data, uint64_t bytes);
-  // An outcome for each. NOT_FOUND: there is no such object, or one of another length.
-  std::vector<absl::Status> Read(std::span<const Wanted> blocks, int64_t deadline_ns);
+  // An outcome for each. NOT_FOUND: there is no such object, or no such bucket or endpoint: the
+  // server's answers do not tell.
+  std::vector<ObjectRead> Read(std::span<const Wanted> blocks, int64_t deadline_ns);
 
  private:
   ObjectPlace Place(const std::string& key) const;
   void ReadOpened(std::span<const Wanted> blocks, std::span<const std::shared_ptr<File>> files,
-                  int64_t deadline_ns, std::span<absl::Status> outcomes);
+                  int64_t deadline_ns, std::span<ObjectRead> outcomes);
 
   Mover* const mover_;
   const ObjectPlace place_;

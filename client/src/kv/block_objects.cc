@@ -55,8 +55,8 @@ absl::Status BlockObjects::Write(const std::string& key, const std::byte* data, 
       written, absl::StrCat("write object ", place_.bucket, "/", prefix_, shunt::tiers::Hex(key)));
 }
 
-std::vector<absl::Status> BlockObjects::Read(std::span<const Wanted> blocks, int64_t deadline_ns) {
-  std::vector<absl::Status> outcomes(blocks.size());
+std::vector<ObjectRead> BlockObjects::Read(std::span<const Wanted> blocks, int64_t deadline_ns) {
+  std::vector<ObjectRead> outcomes(blocks.size());
   for (size_t begin = 0; begin < blocks.size(); begin += kOpenMax) {
     const size_t count = std::min(kOpenMax, blocks.size() - begin);
     std::vector<std::shared_ptr<File>> files(count);
@@ -66,12 +66,15 @@ std::vector<absl::Status> BlockObjects::Read(std::span<const Wanted> blocks, int
       request.place = Place(wanted.key);
       auto opened = File::Open(mover_->session(), std::move(request), LeftNs(deadline_ns));
       if (!opened.ok()) {
-        outcomes[begin + i] = Because(opened.status(), absl::StrCat("read object ", place_.bucket,
-                                                                    "/", Place(wanted.key).key));
+        outcomes[begin + i].status =
+            Because(opened.status(),
+                    absl::StrCat("read object ", place_.bucket, "/", Place(wanted.key).key));
       } else if ((*opened)->bytes() != wanted.bytes) {
-        outcomes[begin + i] = absl::NotFoundError(absl::StrCat(
-            "object ", place_.bucket, "/", Place(wanted.key).key, " has ", (*opened)->bytes(),
-            " bytes, expected ", wanted.bytes, ": it is another one"));
+        outcomes[begin + i] = {
+            absl::DataLossError(absl::StrCat("object ", place_.bucket, "/", Place(wanted.key).key,
+                                             " has ", (*opened)->bytes(), " bytes, expected ",
+                                             wanted.bytes, ": it is another one")),
+            /*another=*/true};
       } else {
         files[i] = *std::move(opened);
       }
@@ -84,7 +87,7 @@ std::vector<absl::Status> BlockObjects::Read(std::span<const Wanted> blocks, int
 
 void BlockObjects::ReadOpened(std::span<const Wanted> blocks,
                               std::span<const std::shared_ptr<File>> files, int64_t deadline_ns,
-                              std::span<absl::Status> outcomes) {
+                              std::span<ObjectRead> outcomes) {
   PrepareList request;
   List::Files opened;
   std::vector<Span> memory;
@@ -112,9 +115,9 @@ void BlockObjects::ReadOpened(std::span<const Wanted> blocks,
     return;
   }
   for (size_t i = 0; i < blocks.size(); ++i) {
-    if (files[i] != nullptr)
-      outcomes[i] =
-          Because(read, absl::StrCat("read object ", place_.bucket, "/", Place(blocks[i].key).key));
+    if (files[i] == nullptr) continue;
+    outcomes[i].status =
+        Because(read, absl::StrCat("read object ", place_.bucket, "/", Place(blocks[i].key).key));
   }
 }
 

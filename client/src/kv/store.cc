@@ -215,7 +215,9 @@ std::optional<Tier> Store::Lookup(std::string_view key) const {
   Lock lock(mutex_);
   if (memory_map_.Find(key)) return Tier::kMemory;
   if (file_map_ && file_map_->Find(key)) return Tier::kFile;
-  if (object_map_ && object_map_->Find(key)) return Tier::kObjects;
+  if (object_map_) {
+    if (const auto slot = object_map_->Find(key); slot && !Doubted(*slot)) return Tier::kObjects;
+  }
   return std::nullopt;
 }
 

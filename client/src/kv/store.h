@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -165,6 +166,10 @@ class Store final : private ForkTarget {
   // The first to go below: blocks that memory does not hold, which would have to be written again.
   // There are some, as the tier below has as many slots as memory at least.
   std::vector<uint32_t> OldestBelow(const SlotMap& map, size_t max) const;
+  // Whether the last get of the object in `slot` has not found it.
+  bool Doubted(uint32_t slot) const;
+  // Who puts the key has its bytes: an object that may be gone is not needed.
+  void ForgetDoubted(const std::string& key);
   bool TouchPresent(const std::string& key, std::optional<Tier>* tier);
   void MemoryLoop();
   void ExpireParked(Lock& lock);
@@ -216,6 +221,9 @@ class Store final : private ForkTarget {
   mutable std::mutex mutex_;  // the rest
   SlotMap memory_map_;
   std::optional<SlotMap> file_map_, object_map_;
+  // Objects that were not found, by slot, with the slot's generation. All are not found while the
+  // bucket or the endpoint is a wrong one, which is no reason to forget them.
+  std::map<uint32_t, uint64_t> doubted_;
   StoreFacts facts_;
   size_t calls_ = 0;  // under way
   bool closing_ = false;

@@ -87,12 +87,15 @@ void Store::EndPart(Lock& lock, const GetPtr& get, Tier tier, std::vector<GetBlo
     if (block.outcome.ok()) {
       ++facts.hits;
       facts.hit_bytes += block.bytes;
+      if (tier == Tier::kObjects) doubted_.erase(block.slot);
     } else if (block.wrong || (tier == Tier::kObjects && absl::IsNotFound(block.outcome))) {
-      // Forgotten, and missed.
+      // Missed, and forgotten if that is certain.
       code = absl::StatusCode::kNotFound;
       ++facts_.corrupt;
       ++facts_.misses;
-      if (map->held(block.slot)) {
+      if (map->held(block.slot) && !block.wrong) {
+        doubted_[block.slot] = map->generation(block.slot);
+      } else if (map->held(block.slot)) {
         map->Doom(block.slot);
         (void)LostBelow(block.key);
       }
@@ -142,8 +145,11 @@ void Store::Read(Lock& lock, ReadJob& job) {
     const absl::Status read = file_->Read(wanted, deadline_ns);
     for (GetBlock& block : job.blocks) block.outcome = read;
   } else {
-    const std::vector<absl::Status> outcomes = objects_->Read(wanted, deadline_ns);
-    for (size_t i = 0; i < outcomes.size(); ++i) job.blocks[i].outcome = outcomes[i];
+    const std::vector<ObjectRead> outcomes = objects_->Read(wanted, deadline_ns);
+    for (size_t i = 0; i < outcomes.size(); ++i) {
+      job.blocks[i].outcome = outcomes[i].status;
+      job.blocks[i].wrong = outcomes[i].another;
+    }
   }
   Verify(job.blocks);
   lock.lock();

@@ -39,6 +39,19 @@ std::vector<uint32_t> Store::OldestBelow(const SlotMap& map, size_t max) const {
   });
 }
 
+bool Store::Doubted(uint32_t slot) const {
+  const auto at = doubted_.find(slot);
+  return at != doubted_.end() && at->second == object_map_->generation(slot);
+}
+
+void Store::ForgetDoubted(const std::string& key) {
+  if (!object_map_ || memory_map_.Find(key) || (file_map_ && file_map_->Find(key))) return;
+  const auto slot = object_map_->Find(key);
+  if (!slot || !Doubted(*slot)) return;
+  object_map_->Doom(*slot);
+  writer_changed_.notify_all();
+}
+
 bool Store::TouchPresent(const std::string& key, std::optional<Tier>* tier) {
   *tier = std::nullopt;
   const auto touch = [&](SlotMap& map, Tier which) {

@@ -26,6 +26,7 @@ void Store::AdvancePut(Lock& lock, const PutPtr& put) {
   for (; put->next < put->blocks.size(); ++put->next) {
     const CallBlock& block = put->blocks[put->next];
     std::optional<Tier> tier;
+    ForgetDoubted(block.key);
     if (TouchPresent(block.key, &tier)) {
       ++facts_.puts_present;
       put->call->Set(put->next, {absl::StatusCode::kOk, tier, block.bytes});

@@ -33,8 +33,9 @@ bool Store::WantsRoom() const {
 bool Store::WriterHasWork() const {
   if (!flushes_.empty()) return true;
   if (writer_failed_) return false;
-  if (file_map_ && !file_map_->Doomed().empty()) return true;
-  if (object_map_ && !object_map_->Doomed().empty()) return true;
+  for (const auto* map : {&file_map_, &object_map_}) {
+    if (*map && !((*map)->StillNamed().empty() && (*map)->Doomed().empty())) return true;
+  }
   return !file_pinned_ && WantsRoom() && !memory_map_.Oldest(1, /*dirty=*/true).empty();
 }
 
@@ -86,23 +87,26 @@ absl::Status Store::WriterStep(Lock& lock) {
   return EndFlushes(lock);
 }
 
-// Frees what nobody finds any more: first the index must not name it.
+// Frees what nobody finds any more: first the index must not name it. What is being read is
+// un-named too, as its key may be put again before that has ended. When it returns OK the index
+// names no doomed slot, until the lock is left.
 absl::Status Store::UnnameDoomed(Lock& lock, Tier tier) {
   std::optional<SlotMap>& map = tier == Tier::kFile ? file_map_ : object_map_;
   if (!map) return absl::OkStatus();
-  const std::vector<uint32_t> doomed = map->Doomed();
-  if (doomed.empty()) return absl::OkStatus();
-  if (index_ != nullptr) {
-    std::vector<shunt::tiers::Named> blocks;
-    blocks.reserve(doomed.size());
-    for (const uint32_t slot : doomed) blocks.push_back({slot, map->block(slot)});
-    lock.unlock();
-    const absl::Status unnamed = shunt::tiers::Unname(tier, blocks, index_.get());
-    lock.lock();
-    SHUNT_RETURN_IF_ERROR(unnamed);
-    facts_.rewrites = index_->rewrites();
+  for (auto named = map->StillNamed(); !named.empty(); named = map->StillNamed()) {
+    if (index_ != nullptr) {
+      std::vector<shunt::tiers::Named> blocks;
+      blocks.reserve(named.size());
+      for (const uint32_t slot : named) blocks.push_back({slot, map->block(slot)});
+      lock.unlock();
+      const absl::Status unnamed = shunt::tiers::Unname(tier, blocks, index_.get());
+      lock.lock();
+      SHUNT_RETURN_IF_ERROR(unnamed);
+      facts_.rewrites = index_->rewrites();
+    }
+    for (const uint32_t slot : named) map->SetUnnamed(slot);
   }
-  for (const uint32_t slot : doomed) map->Free(slot);
+  for (const uint32_t slot : map->Doomed()) map->Free(slot);
   return absl::OkStatus();
 }
 
@@ -128,7 +132,7 @@ std::vector<uint32_t> Store::NextDirty() {
 // Free slots in the file, as many as there can be up to `count`.
 absl::Status Store::MakeFileRoom(Lock& lock, size_t count) {
   const uint64_t free = file_map_->counts().free;
-  if (free >= count) return absl::OkStatus();
+  if (free >= count) return UnnameDoomed(lock, Tier::kFile);
   const std::vector<uint32_t> oldest = OldestBelow(*file_map_, count - free);
   if (object_map_) DemoteToObjects(lock, oldest);
   for (const uint32_t slot : oldest) {
@@ -239,8 +243,8 @@ absl::Status Store::PutObject(Lock& lock, const shunt::tiers::Block& block, cons
       if (!LostBelow(key)) ++facts_.dropped;
       if (object_map_->counts().doomed >= std::max<uint64_t>(1, object_map_->slots() / 16)) break;
     }
-    SHUNT_RETURN_IF_ERROR(UnnameDoomed(lock, Tier::kObjects));
   }
+  SHUNT_RETURN_IF_ERROR(UnnameDoomed(lock, Tier::kObjects));
   const auto slot = object_map_->Reserve(block.key);
   if (!slot) return absl::ResourceExhaustedError("all objects are being read");
   lock.unlock();
@@ -264,6 +268,10 @@ absl::Status Store::PutObject(Lock& lock, const shunt::tiers::Block& block, cons
 absl::Status Store::EndFlushes(Lock& lock) {
   while (!flushes_.empty()) {
     FlushState& flush = flushes_.front();
+    // Erased, or given up, while the last batch was written: it must not be found again either.
+    for (const Tier tier : {Tier::kFile, Tier::kObjects}) {
+      SHUNT_RETURN_IF_ERROR(UnnameDoomed(lock, tier));
+    }
     std::erase_if(flush.left, [this](const auto& one) {
       return !memory_map_.dirty(one.first) || memory_map_.generation(one.first) != one.second;
     });
