@@ -169,6 +169,21 @@ class ServiceManager(unittest.TestCase):
         manager.process.send_signal(signal.SIGHUP)
         self.assertIn("cannot open the configuration file", manager.hear("READY")["STATUS"])
 
+    def test_a_reload_finds_what_would_keep_the_next_start_from_succeeding(self):
+        manager = self.manager()
+        manager.hear("READY")
+        for text, words in (
+            ('worker_cpus = "4000"\n', ("worker_cpus", "4000")),
+            ('[storage]\ns3 = ["o=http://127.0.0.1:1 ca=/nonexistent/ca"]\n', ("storage.s3", "/nonexistent/ca")),
+            ('[storage]\nplugins = ["p=/nonexistent/p.so"]\n', ("storage.plugins", "/nonexistent/p.so")),
+        ):
+            with self.subTest(text):
+                manager.configure(text)
+                manager.process.send_signal(signal.SIGHUP)
+                told = manager.hear("READY")["STATUS"]
+                for word in ("last reload failed, the old configuration stays", *words):
+                    self.assertIn(word, told)
+
     def test_log_levels_change_for_lines_to_come(self):
         manager = self.manager('log_level = "error"\n')
         manager.hear("READY")
