@@ -70,6 +70,12 @@ uint64_t StoreHost::Open(OpenRequest request, const Done& done) {
               [asked](Store& store, uint64_t token) { store.PostOpen(std::move(*asked), token); });
 }
 
+uint64_t StoreHost::Open(std::function<OpenRequest()> make, const Done& done) {
+  return Post(done, [make = std::move(make)](Store& store, uint64_t token) {
+    store.PostOpen(make(), token);
+  });
+}
+
 uint64_t StoreHost::Read(TransferRequest request, const Done& done) {
   auto asked = std::make_shared<TransferRequest>(std::move(request));
   return Post(done,

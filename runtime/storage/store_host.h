@@ -43,6 +43,9 @@ class StoreHost {
   // the order in which one thread posts them they reach the store. What comes after the end is
   // CANCELLED at once, on the thread that posts it.
   uint64_t Open(OpenRequest request, const Done& done);
+  // The request is made on the store's thread, and never if it does not reach the store: what it
+  // needs is then dropped with `make`.
+  uint64_t Open(std::function<OpenRequest()> make, const Done& done);
   uint64_t Read(TransferRequest request, const Done& done);
   uint64_t Write(TransferRequest request, const Done& done);
   uint64_t Sync(ObjectId object, int64_t deadline_ns, const Done& done);
