@@ -95,6 +95,7 @@ uint64_t StoreHost::Sync(ObjectId object, int64_t deadline_ns, const Done& done)
 }
 
 uint64_t StoreHost::Begin(BeginRequest request, const Done& done) {
+  request.budget = Guarded(std::move(request.budget));
   return Post(done, [request = std::move(request)](Store& store, uint64_t token) {
     store.PostBegin(request, token);
   });
@@ -145,7 +146,22 @@ void StoreHost::Call(const std::function<void()>& callback) {
     const std::lock_guard lock(calling_);
     if (!left_) return callback();
   }
+  rests_.store(true);
   for (;;) ::pause();  // what it could touch or free is gone
+}
+
+// A budget is others' code, too: what a draft has taken is given back when the store goes, which
+// may be long after it was left behind.
+Budget StoreHost::Guarded(Budget budget) {
+  if (!budget) return budget;
+  return [this, budget = std::move(budget)](
+             uint64_t bytes, std::string_view what) -> absl::StatusOr<std::shared_ptr<void>> {
+    absl::StatusOr<std::shared_ptr<void>> taken;
+    Call([&] { taken = budget(bytes, what); });
+    if (!taken.ok()) return taken;
+    return std::shared_ptr<void>(
+        nullptr, [this, held = *std::move(taken)](void*) mutable { Call([&] { held.reset(); }); });
+  };
 }
 
 bool StoreHost::Push(std::function<void()> command) {
@@ -221,6 +237,7 @@ size_t StoreHost::TakeEnded() {
 }
 
 void StoreHost::Finish() {
+  Call([] {});  // who was left frees nothing
   // From now on nobody touches memory of a transfer.
   store_.reset();
   if (none_.ok()) none_ = BeingClosed();

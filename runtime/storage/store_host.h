@@ -69,6 +69,8 @@ class StoreHost {
   // the thread is left behind. It calls nothing back and frees nothing any more, and this object
   // must stay for good.
   bool StopBy(int64_t deadline_ns);
+  // True once such a thread has come back, and rests for good.
+  bool rests() const { return rests_.load(); }
 
  private:
   StoreHost(Make make, UniqueFd wake, std::function<void()> on_start)
@@ -77,6 +79,7 @@ class StoreHost {
   uint64_t Post(const Done& done, std::function<void(Store&, uint64_t)> post);
   bool Push(std::function<void()> command);
   void Call(const std::function<void()>& callback);
+  Budget Guarded(Budget budget);
   void MakeStore();
   void Loop();
   bool RunCommands();  // false once it is to stop
@@ -92,6 +95,7 @@ class StoreHost {
   std::atomic<uint64_t> next_token_ = 1;
   std::atomic<bool> finished_ = false;
   std::atomic<bool> serves_ = true;
+  std::atomic<bool> rests_ = false;
 
   std::mutex calling_;  // held while others' code is called
   bool left_ = false;
