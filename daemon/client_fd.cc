@@ -13,27 +13,30 @@ constexpr auto kEndMax = std::chrono::milliseconds(200);
 
 }  // namespace
 
+bool FdCloser::Detached(void* (*main)(void*), void* arg) {
+  pthread_t thread;
+  if (::pthread_create(&thread, nullptr, main, arg) != 0) return false;
+  ::pthread_detach(thread);
+  return true;
+}
+
 void FdCloser::Close(uint32_t user, UniqueFd fd) {
   const std::lock_guard lock(state_->mutex);
-  const auto [place, no_thread] = state_->waiting.try_emplace(user);
-  place->second.push_back(fd.Release());
-  if (!no_thread) return;
-  auto job = std::make_unique<Job>(Job{state_, user});
-  pthread_t thread;
-  if (::pthread_create(&thread, nullptr, &Run, job.get()) == 0) {
-    ::pthread_detach(thread);
+  state_->users[user].waiting.push_back(fd.Release());
+  // Also for those for whom there was none: closing here could hold up all that this thread serves.
+  for (auto& [id, one] : state_->users) {
+    if (one.has_thread) continue;
+    auto job = std::make_unique<Job>(Job{state_, id});
+    if (!start_(&Run, job.get())) return;
     static_cast<void>(job.release());
-    return;
+    one.has_thread = true;
   }
-  // No thread is to be had: better to wait here than to keep it for ever.
-  ::close(place->second.front());
-  state_->waiting.erase(place);
 }
 
 bool FdCloser::Full(uint32_t user) const {
   const std::lock_guard lock(state_->mutex);
-  const auto found = state_->waiting.find(user);
-  return found != state_->waiting.end() && found->second.size() >= kWaitingMax;
+  const auto found = state_->users.find(user);
+  return found != state_->users.end() && found->second.waiting.size() >= kWaitingMax;
 }
 
 void* FdCloser::Run(void* arg) {
@@ -42,7 +45,7 @@ void* FdCloser::Run(void* arg) {
   State& state = *job->state;
   std::unique_lock lock(state.mutex);
   for (;;) {
-    std::deque<int>& waiting = state.waiting[job->user];
+    std::deque<int>& waiting = state.users[job->user].waiting;
     if (waiting.empty()) break;
     const int fd = waiting.front();
     waiting.pop_front();
@@ -50,14 +53,14 @@ void* FdCloser::Run(void* arg) {
     ::close(fd);
     lock.lock();
   }
-  state.waiting.erase(job->user);
+  state.users.erase(job->user);
   state.idle.notify_all();
   return nullptr;
 }
 
 FdCloser::~FdCloser() {
   std::unique_lock lock(state_->mutex);
-  state_->idle.wait_for(lock, kEndMax, [this] { return state_->waiting.empty(); });
+  state_->idle.wait_for(lock, kEndMax, [this] { return state_->users.empty(); });
 }
 
 }  // namespace shunt::daemon

@@ -19,27 +19,38 @@ namespace shunt::daemon {
 // Thread-safe.
 class FdCloser {
  public:
-  FdCloser() : state_(std::make_shared<State>()) {}
+  // Starts a detached thread; false if none is to be had.
+  using StartThread = bool (*)(void* (*main)(void*), void* arg);
+
+  explicit FdCloser(StartThread start = &Detached)
+      : start_(start), state_(std::make_shared<State>()) {}
   // Waits for a moment; a thread that hangs is left behind.
   ~FdCloser();
   FdCloser(const FdCloser&) = delete;
 
+  // Never closes it itself: without a thread it waits for the next that somebody drops.
   void Close(uint32_t user, UniqueFd fd);
   // So many of the user's wait that no more of them should be accepted.
   bool Full(uint32_t user) const;
 
  private:
+  struct User {
+    std::deque<int> waiting;
+    bool has_thread = false;
+  };
   struct State {
     std::mutex mutex;
     std::condition_variable idle;
-    std::unordered_map<uint32_t, std::deque<int>> waiting;  // there while the user has a thread
+    std::unordered_map<uint32_t, User> users;  // who has a thread, or lacks one
   };
   struct Job {
     std::shared_ptr<State> state;
     uint32_t user;
   };
+  static bool Detached(void* (*main)(void*), void* arg);
   static void* Run(void* job);
 
+  const StartThread start_;
   const std::shared_ptr<State> state_;
 };
 

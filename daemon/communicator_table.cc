@@ -44,6 +44,7 @@ void CommunicatorTable::SetLimits(const Limits& limits) {
   // shorter one it comes too late.
   host_->loop->Cancel(idle_timer_);
   idle_timer_ = 0;
+  ++idle_turn_;
   ForgetSurplusLocked();
 }
 
@@ -464,8 +465,9 @@ void CommunicatorTable::ExpireIdleLocked() {
     const int64_t due = records_.at(oldest).idle_since_ns + limits_.warm_ttl_ns;
     if (due > now) {
       if (idle_timer_ == 0) {
-        idle_timer_ = host_->loop->At(due, [this] {
+        idle_timer_ = host_->loop->At(due, [this, turn = ++idle_turn_] {
           std::lock_guard lock(mutex_);
+          if (turn != idle_turn_) return;  // another has taken its place
           idle_timer_ = 0;
           ExpireIdleLocked();
         });

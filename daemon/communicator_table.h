@@ -152,6 +152,7 @@ class CommunicatorTable {
   std::unordered_map<uint64_t, std::shared_ptr<Communicator>> by_id_;
   std::list<CommunicatorKey> idle_;  // longest idle first
   EventLoop::TimerId idle_timer_ = 0;
+  uint64_t idle_turn_ = 0;  // of idle_timer_: one that was cancelled may be on its way yet
 };
 
 }  // namespace shunt::daemon

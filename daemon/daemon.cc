@@ -541,7 +541,7 @@ class DaemonImpl : public Daemon {
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config, GivenSockets given) {
   SHUNT_RETURN_IF_ERROR(CheckConfig(config));
-  SHUNT_RETURN_IF_ERROR(CheckStorage(config));
+  SHUNT_RETURN_IF_ERROR(CheckStorage(config, PluginCheck::kStore));
   auto daemon = std::make_unique<DaemonImpl>(config, std::move(given));
   SHUNT_RETURN_IF_ERROR(daemon->Init());
   return daemon;

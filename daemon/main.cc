@@ -20,6 +20,7 @@ namespace {
 
 using shunt::daemon::Config;
 using shunt::daemon::ConfigKey;
+using shunt::daemon::PluginCheck;
 
 int Fail(const absl::Status& status) {
   const std::string words(status.message());
@@ -51,7 +52,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
 
   // The file, then the flags; again on SIGHUP.
-  const auto read_config = [&]() -> absl::StatusOr<Config> {
+  const auto read_config = [&](PluginCheck plugins) -> absl::StatusOr<Config> {
     Config config;
     if (!config_file.empty()) {
       SHUNT_RETURN_IF_ERROR(shunt::daemon::ApplyConfigFile(config_file, &config));
@@ -61,19 +62,16 @@ int main(int argc, char** argv) {
       SHUNT_RETURN_IF_ERROR(shunt::daemon::ApplyFlag(key, flags[key.name], &config));
     }
     SHUNT_RETURN_IF_ERROR(shunt::daemon::CheckConfig(config));
+    SHUNT_ASSIGN_OR_RETURN(const auto topology, shunt::topology::Discover());
+    SHUNT_RETURN_IF_ERROR(shunt::daemon::CheckWorkerCpus(config, topology).status());
+    SHUNT_RETURN_IF_ERROR(shunt::daemon::CheckStorage(config, plugins));
     return config;
   };
-  const absl::StatusOr<Config> config = read_config();
+  // What starts makes its stores itself.
+  const absl::StatusOr<Config> config =
+      read_config(check ? PluginCheck::kTable : PluginCheck::kFile);
   if (!config.ok()) return Fail(config.status());
   if (check) {
-    const auto topology = shunt::topology::Discover();
-    if (!topology.ok()) return Fail(topology.status());
-    if (const auto cpus = shunt::daemon::CheckWorkerCpus(*config, *topology); !cpus.ok()) {
-      return Fail(cpus.status());
-    }
-    if (absl::Status status = shunt::daemon::CheckStorage(*config); !status.ok()) {
-      return Fail(status);
-    }
     std::printf("the configuration is fine\n");
     return 0;
   }
@@ -88,6 +86,7 @@ int main(int argc, char** argv) {
   absl::StatusOr<std::unique_ptr<shunt::daemon::Daemon>> daemon =
       shunt::daemon::Daemon::Start(*config, *std::move(given));
   if (!daemon.ok()) return Fail(daemon.status());
-  shunt::daemon::Serve(**daemon, read_config);
+  // Code of a library that is there for the next start alone is not brought into this process.
+  shunt::daemon::Serve(**daemon, [&] { return read_config(PluginCheck::kFile); });
   return 0;
 }

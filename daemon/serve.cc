@@ -4,7 +4,9 @@
 #include <signal.h>
 #include <time.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "daemon/log.h"
 #include "daemon/service_manager.h"
+#include "runtime/core/clock.h"
 
 namespace shunt::daemon {
 namespace {
@@ -28,16 +31,17 @@ sigset_t Signals() {
   return signals;
 }
 
-// The next signal; 0 if none came within `period` (0: however long it takes).
-int NextSignal(const sigset_t& signals, std::chrono::nanoseconds period) {
-  if (period.count() == 0) {
+// The next signal; 0 if none came by then.
+int NextSignal(const sigset_t& signals, int64_t until_ns) {
+  if (until_ns == kNeverNs) {
     int signal = 0;
     sigwait(&signals, &signal);
     return signal;
   }
+  const int64_t left_ns = std::max<int64_t>(0, until_ns - NowNs());
   timespec timeout{};
-  timeout.tv_sec = period.count() / 1'000'000'000;
-  timeout.tv_nsec = period.count() % 1'000'000'000;
+  timeout.tv_sec = left_ns / 1'000'000'000;
+  timeout.tv_nsec = left_ns % 1'000'000'000;
   const int signal = ::sigtimedwait(&signals, nullptr, &timeout);
   return signal > 0 ? signal : 0;
 }
@@ -98,10 +102,16 @@ void Serve(Daemon& daemon, const std::function<absl::StatusOr<Config>()>& read_c
   const sigset_t signals = Signals();
   const std::chrono::nanoseconds look = WatchdogPeriod() / kLooksPerPeriod;
   Manager manager(daemon);
+  // A time of its own, and before the next signal is taken: signals that come one upon another must
+  // not keep the watchdog from being fed.
+  int64_t next_look_ns = look.count() == 0 ? kNeverNs : DeadlineAfterNs(look);
   for (;;) {
-    switch (const int signal = NextSignal(signals, look)) {
+    if (NowNs() >= next_look_ns) {
+      manager.Look();
+      next_look_ns = DeadlineAfterNs(look);
+    }
+    switch (const int signal = NextSignal(signals, next_look_ns)) {
       case 0:
-        manager.Look();
         break;
       case SIGHUP:
         manager.Reload(read_config);

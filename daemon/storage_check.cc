@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/core/status.h"
 #include "runtime/storage/plugin/plugin_store.h"
+#include "runtime/storage/plugin/trusted.h"
 #include "runtime/storage/s3/uri.h"
 #ifdef SHUNT_HAVE_S3
 #include "runtime/storage/s3/identity.h"
@@ -52,10 +53,18 @@ absl::Status CheckEndpoint(const StorageEndpoint& endpoint) {
 #endif
 }
 
-absl::Status CheckPlugin(const Config& config, const StoragePlugin& plugin) {
+absl::Status CheckPlugin(const Config& config, const StoragePlugin& plugin, PluginCheck check) {
   for (const StorageRoot& root : config.storage_roots) {
     if (root.name != plugin.name) continue;
     return absl::InvalidArgumentError("storage.roots has that name too, expected another one");
+  }
+  switch (check) {
+    case PluginCheck::kFile:
+      return storage::CheckTrusted(plugin.library);
+    case PluginCheck::kTable:
+      return storage::PluginStore::Resolve(plugin.library).status();
+    case PluginCheck::kStore:
+      break;
   }
   return storage::PluginStore::Load(plugin.library, plugin.options).status();
 }
@@ -80,14 +89,14 @@ storage::S3CredentialSource SourceOf(const StorageEndpoint& config) {
   return source;
 }
 
-absl::Status CheckStorage(const Config& config) {
+absl::Status CheckStorage(const Config& config, PluginCheck plugins) {
   for (const StorageEndpoint& endpoint : config.storage_s3) {
     if (const absl::Status status = CheckEndpoint(endpoint); !status.ok()) {
       return At(config, "storage.s3", absl::StrCat("endpoint ", endpoint.name), status);
     }
   }
   for (const StoragePlugin& plugin : config.storage_plugins) {
-    if (const absl::Status status = CheckPlugin(config, plugin); !status.ok()) {
+    if (const absl::Status status = CheckPlugin(config, plugin, plugins); !status.ok()) {
       return At(config, "storage.plugins", absl::StrCat("plugin ", plugin.name), status);
     }
   }

@@ -95,19 +95,30 @@ absl::StatusOr<std::string> ValueOf(const StorageTable& table, const char* key) 
   return absl::InvalidArgumentError(absl::StrCat("has a table without ", key));
 }
 
+absl::Status CheckNoSpace(absl::string_view key, const std::string& value) {
+  // The parts are put together with spaces, and taken apart at them.
+  if (value.find(' ') == std::string::npos) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("has a table with ", key, " \"", value, "\", which holds a space"));
+}
+
+// As ValueOf, without spaces.
+absl::StatusOr<std::string> WordOf(const StorageTable& table, const char* key) {
+  SHUNT_ASSIGN_OR_RETURN(std::string value, ValueOf(table, key));
+  SHUNT_RETURN_IF_ERROR(CheckNoSpace(key, value));
+  return value;
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> EndpointText(const StorageTable& table) {
-  SHUNT_ASSIGN_OR_RETURN(const std::string name, ValueOf(table, "name"));
-  SHUNT_ASSIGN_OR_RETURN(const std::string url, ValueOf(table, "url"));
+  SHUNT_ASSIGN_OR_RETURN(const std::string name, WordOf(table, "name"));
+  SHUNT_ASSIGN_OR_RETURN(const std::string url, WordOf(table, "url"));
   std::string text = absl::StrCat(name, "=", url);
   for (const auto& [key, values] : table) {
     if (key == "name" || key == "url") continue;
     for (const std::string& value : values) {
-      if (value.find(' ') != std::string::npos) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("has a table with ", key, " \"", value, "\", which holds a space"));
-      }
+      SHUNT_RETURN_IF_ERROR(CheckNoSpace(key, value));
       if (key == "path_style") {
         if (value == "true") text += " path-style";
         if (value != "true" && value != "false") absl::StrAppend(&text, " path_style=", value);
@@ -120,8 +131,8 @@ absl::StatusOr<std::string> EndpointText(const StorageTable& table) {
 }
 
 absl::StatusOr<std::string> PluginText(const StorageTable& table) {
-  SHUNT_ASSIGN_OR_RETURN(const std::string name, ValueOf(table, "name"));
-  SHUNT_ASSIGN_OR_RETURN(const std::string library, ValueOf(table, "library"));
+  SHUNT_ASSIGN_OR_RETURN(const std::string name, WordOf(table, "name"));
+  SHUNT_ASSIGN_OR_RETURN(const std::string library, WordOf(table, "library"));
   std::string text = absl::StrCat(name, "=", library);
   for (const auto& [key, values] : table) {
     if (key == "name" || key == "library") continue;

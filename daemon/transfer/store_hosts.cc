@@ -61,7 +61,8 @@ absl::StatusOr<std::shared_ptr<storage::StoreHost>> StoreHosts::Get(const Name& 
     host.ending |= !host.host->serves();
     const bool same_user = host.name.owner.tenant == user;
     if (host.ending) {
-      ending += same_user ? 1 : 0;
+      // One that has ended may be here yet because somebody has it.
+      ending += same_user && !host.host->finished() ? 1 : 0;
       continue;
     }
     if (same_user && host.name.owner.session == name.owner.session && host.name.key == name.key) {

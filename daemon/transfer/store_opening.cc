@@ -111,8 +111,15 @@ void StoreRegions::Open(const SessionPtr& session, const Place& place, storage::
   if (!opening.ok()) return opened(opening.status());
   const StoreRegion& region = *opening->region;
   opening->region->writable = request.access == storage::Access::kReadWrite;
-  if (descriptor.valid()) request.descriptor = descriptor.Release();
-  region.host->Open(std::move(request), TakeAndTell(session, *opening, std::move(opened)));
+  // It stays the client's until the store has it: one that gets no request drops it on this thread.
+  const auto asked = std::make_shared<storage::OpenRequest>(std::move(request));
+  const auto sent = std::make_shared<ClientFd>(std::move(descriptor));
+  region.host->Open(
+      [asked, sent] {
+        if (sent->valid()) asked->descriptor = sent->Release();
+        return std::move(*asked);
+      },
+      TakeAndTell(session, *opening, std::move(opened)));
 }
 
 void StoreRegions::Create(const SessionPtr& session, const Place& place,

@@ -70,6 +70,12 @@ uint64_t StoreHost::Open(OpenRequest request, const Done& done) {
               [asked](Store& store, uint64_t token) { store.PostOpen(std::move(*asked), token); });
 }
 
+uint64_t StoreHost::Open(std::function<OpenRequest()> make, const Done& done) {
+  return Post(done, [make = std::move(make)](Store& store, uint64_t token) {
+    store.PostOpen(make(), token);
+  });
+}
+
 uint64_t StoreHost::Read(TransferRequest request, const Done& done) {
   auto asked = std::make_shared<TransferRequest>(std::move(request));
   return Post(done,
@@ -89,6 +95,7 @@ uint64_t StoreHost::Sync(ObjectId object, int64_t deadline_ns, const Done& done)
 }
 
 uint64_t StoreHost::Begin(BeginRequest request, const Done& done) {
+  request.budget = Guarded(std::move(request.budget));
   return Post(done, [request = std::move(request)](Store& store, uint64_t token) {
     store.PostBegin(request, token);
   });
@@ -139,7 +146,22 @@ void StoreHost::Call(const std::function<void()>& callback) {
     const std::lock_guard lock(calling_);
     if (!left_) return callback();
   }
+  rests_.store(true);
   for (;;) ::pause();  // what it could touch or free is gone
+}
+
+// A budget is others' code, too: what a draft has taken is given back when the store goes, which
+// may be long after it was left behind.
+Budget StoreHost::Guarded(Budget budget) {
+  if (!budget) return budget;
+  return [this, budget = std::move(budget)](
+             uint64_t bytes, std::string_view what) -> absl::StatusOr<std::shared_ptr<void>> {
+    absl::StatusOr<std::shared_ptr<void>> taken;
+    Call([&] { taken = budget(bytes, what); });
+    if (!taken.ok()) return taken;
+    return std::shared_ptr<void>(
+        nullptr, [this, held = *std::move(taken)](void*) mutable { Call([&] { held.reset(); }); });
+  };
 }
 
 bool StoreHost::Push(std::function<void()> command) {
@@ -215,6 +237,7 @@ size_t StoreHost::TakeEnded() {
 }
 
 void StoreHost::Finish() {
+  Call([] {});  // who was left frees nothing
   // From now on nobody touches memory of a transfer.
   store_.reset();
   if (none_.ok()) none_ = BeingClosed();

@@ -43,6 +43,9 @@ class StoreHost {
   // the order in which one thread posts them they reach the store. What comes after the end is
   // CANCELLED at once, on the thread that posts it.
   uint64_t Open(OpenRequest request, const Done& done);
+  // The request is made on the store's thread, and never if it does not reach the store: what it
+  // needs is then dropped with `make`.
+  uint64_t Open(std::function<OpenRequest()> make, const Done& done);
   uint64_t Read(TransferRequest request, const Done& done);
   uint64_t Write(TransferRequest request, const Done& done);
   uint64_t Sync(ObjectId object, int64_t deadline_ns, const Done& done);
@@ -66,6 +69,8 @@ class StoreHost {
   // the thread is left behind. It calls nothing back and frees nothing any more, and this object
   // must stay for good.
   bool StopBy(int64_t deadline_ns);
+  // True once such a thread has come back, and rests for good.
+  bool rests() const { return rests_.load(); }
 
  private:
   StoreHost(Make make, UniqueFd wake, std::function<void()> on_start)
@@ -74,6 +79,7 @@ class StoreHost {
   uint64_t Post(const Done& done, std::function<void(Store&, uint64_t)> post);
   bool Push(std::function<void()> command);
   void Call(const std::function<void()>& callback);
+  Budget Guarded(Budget budget);
   void MakeStore();
   void Loop();
   bool RunCommands();  // false once it is to stop
@@ -89,6 +95,7 @@ class StoreHost {
   std::atomic<uint64_t> next_token_ = 1;
   std::atomic<bool> finished_ = false;
   std::atomic<bool> serves_ = true;
+  std::atomic<bool> rests_ = false;
 
   std::mutex calling_;  // held while others' code is called
   bool left_ = false;

@@ -2,6 +2,8 @@
 #include "daemon/client_fd.h"
 
 #include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -66,6 +68,32 @@ TEST_CASE("what is dropped is closed, what is released is not") {
   }
   CHECK(dropped.Ended());
   CHECK(::write(released.writing.get(), "x", 1) == 1);
+}
+
+bool threads_to_be_had = true;
+
+bool Start(void* (*main)(void*), void* arg) {
+  pthread_t thread;
+  if (!threads_to_be_had || ::pthread_create(&thread, nullptr, main, arg) != 0) return false;
+  ::pthread_detach(thread);
+  return true;
+}
+
+TEST_CASE("without a thread nothing is closed, until the next is dropped and there is one") {
+  FdCloser closer(&Start);
+  Pipe first, second, other;
+  threads_to_be_had = false;
+  closer.Close(1, std::move(first.writing));
+  closer.Close(1, std::move(second.writing));
+  for (const Pipe* pipe : {&first, &second}) {
+    pollfd ready{.fd = pipe->reading.get(), .events = POLLIN, .revents = 0};
+    CHECK(::poll(&ready, 1, 0) == 0);
+  }
+  threads_to_be_had = true;
+  closer.Close(2, std::move(other.writing));
+  CHECK(first.Ended());
+  CHECK(second.Ended());
+  CHECK(other.Ended());
 }
 
 TEST_CASE("a close that waits holds up neither its caller nor other users") {

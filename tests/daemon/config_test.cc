@@ -225,6 +225,12 @@ TEST_CASE("tables of stores are read as their lists are") {
       {"[[storage.s3]]\nname = \"m\"\nurl = \"http://h\"\nrole = 1.5\n", "not all plain"},
       {"[[storage.plugins]]\nname = \"p\"\n", "storage.plugins has a table without library"},
       {"[[storage.plugins]]\nname = \"p\"\nlibrary = \"/p\"\nx = 1\n", "unknown key x"},
+      {"[[storage.plugins]]\nname = \"p\"\nlibrary = \"/a dir/p.so\"\n",
+       "library \"/a dir/p.so\", which holds a space"},
+      {"[[storage.plugins]]\nname = \"p q\"\nlibrary = \"/p.so\"\n",
+       "name \"p q\", which holds a space"},
+      {"[[storage.s3]]\nname = \"p\"\nurl = \"http://h path-style\"\n",
+       "url \"http://h path-style\", which holds a space"},
       {"[[storage.roots]]\nname = \"p\"\n", "storage.roots is a list of other things"},
   };
   for (const auto& c : wrong) {

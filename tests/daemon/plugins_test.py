@@ -1,6 +1,7 @@
 """Stores that libraries bring, in the daemon: the example plugin, which tests/storage/plugin_test.py has built."""
 
 import os
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -105,6 +106,27 @@ class Starts(unittest.TestCase):
                 log = self.start(plugins)
                 for word in words:
                     self.assertIn(word, log)
+
+    def test_a_library_that_others_may_change_stops_the_start(self):
+        with tempfile.TemporaryDirectory(prefix="shunt-plugin-") as directory:
+            library = os.path.join(directory, "p.so")
+            shutil.copy(PLUGIN, library)
+            for place, kind in ((library, "library"), (directory, "directory")):
+                with self.subTest(kind):
+                    mode = os.stat(place).st_mode & 0o777
+                    os.chmod(place, mode | 0o020)
+                    log = self.start(f"cache={library}")
+                    os.chmod(place, mode)
+                    for word in ("plugin cache", f"{kind} {place} has owner", f"mode {mode | 0o020:04o}", "expected owner 0"):
+                        self.assertIn(word, log)
+
+    def test_checking_a_configuration_makes_no_store(self):
+        # Whose options only a store can find wrong.
+        for plugin, status in ((f"{PLUGIN} what", 0), ("/lib/x86_64-linux-gnu/libc.so.6", 1)):
+            with self.subTest(plugin):
+                checked = subprocess.run([SHUNTD, "--check-config", "--storage-plugins", f"cache={plugin}"],
+                                         capture_output=True, text=True)
+                self.assertEqual(checked.returncode, status, checked.stderr)
 
     def test_a_root_and_a_plugin_have_different_names(self):
         daemon = Shuntd("--storage-plugins", f"x={PLUGIN}", "--storage-roots", "x=/tmp", check=False)

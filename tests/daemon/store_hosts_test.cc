@@ -1,6 +1,7 @@
 // Who gets a thread for a store, how many there may be, and what becomes of those that hang.
 #include "daemon/transfer/store_hosts.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <future>
 #include <memory>
@@ -21,9 +22,16 @@ class Gate {
  public:
   void Close() { opened_ = std::promise<void>(), open_ = opened_.get_future().share(); }
   void Open() { opened_.set_value(); }
-  void Pass() { open_.wait(); }
+  void Pass() {
+    ++guests_;
+    open_.wait();
+  }
+  void AwaitGuest() const {
+    while (guests_ == 0) std::this_thread::yield();
+  }
 
  private:
+  std::atomic<int> guests_ = 0;
   std::promise<void> opened_;
   std::shared_future<void> open_ = [] {
     std::promise<void> now;
@@ -42,7 +50,10 @@ class CountingStore : public storage::Store {
   void PostRead(storage::TransferRequest, uint64_t token) override { ended_.push_back(token); }
   void PostWrite(storage::TransferRequest, uint64_t token) override { ended_.push_back(token); }
   void PostSync(storage::ObjectId, int64_t, uint64_t token) override { ended_.push_back(token); }
-  void PostBegin(storage::BeginRequest, uint64_t token) override { ended_.push_back(token); }
+  void PostBegin(storage::BeginRequest request, uint64_t token) override {
+    ended_.push_back(token);
+    if (request.budget) paid_ = *request.budget(1, "a draft");
+  }
   void PostCommit(storage::ObjectId, int64_t, uint64_t token) override { ended_.push_back(token); }
   void PostAbort(storage::ObjectId, uint64_t token) override { ended_.push_back(token); }
   void Close(storage::ObjectId) override {}
@@ -62,6 +73,7 @@ class CountingStore : public storage::Store {
   const UniqueFd never_ = *MakeEventFd();
   std::vector<uint64_t> ended_;
   storage::ObjectId objects_ = 0;
+  std::shared_ptr<void> paid_;
 };
 
 struct World {
@@ -83,8 +95,14 @@ struct World {
 
 absl::Status Open(storage::StoreHost& host) {
   std::promise<absl::Status> promise;
-  host.Open({}, [&](const Completion& completion) { promise.set_value(completion.status); });
+  host.Open(storage::OpenRequest{},
+            [&](const Completion& completion) { promise.set_value(completion.status); });
   return promise.get_future().get();
+}
+
+// Until a thread that was left behind comes back, or does what it must not.
+void AwaitRest(const storage::StoreHost& host, const std::atomic<int>& wrong) {
+  while (!host.rests() && wrong == 0) std::this_thread::yield();
 }
 
 std::string Words(const absl::Status& status) { return std::string(status.message()); }
@@ -192,30 +210,59 @@ TEST_CASE("a store that can't be made fails what is posted, and the next is trie
 TEST_CASE("a stop leaves behind what hangs, which then calls nobody back") {
   auto gate = std::make_shared<Gate>();
   std::atomic<int> called = 0;
+  std::shared_ptr<storage::StoreHost> hangs;
   {
     StoreHosts hosts({});
     gate->Close();
-    const auto hangs = *hosts.Get({{0, 1}, "k", "test"},
-                                  [gate]() -> absl::StatusOr<std::unique_ptr<storage::Store>> {
-                                    gate->Pass();
-                                    return std::make_unique<CountingStore>(gate);
-                                  });
-    hangs->Open({}, [&](const Completion&) { ++called; });
+    hangs = *hosts.Get({{0, 1}, "k", "test"},
+                       [gate]() -> absl::StatusOr<std::unique_ptr<storage::Store>> {
+                         gate->Pass();
+                         return std::make_unique<CountingStore>(gate);
+                       });
+    hangs->Open(storage::OpenRequest{}, [&](const Completion&) { ++called; });
     hangs->Run([&] { ++called; });
     const auto fine =
         *hosts.Get({{0, 2}, "k", "test"}, []() -> absl::StatusOr<std::unique_ptr<storage::Store>> {
           return std::make_unique<CountingStore>(std::make_shared<Gate>());
         });
     CHECK(Open(*fine).ok());
-    hosts.Stop(NowNs() + 1'000'000);
+    hosts.Stop(DeadlineAfterNs(std::chrono::seconds(1)));
     CHECK(fine->finished());
     CHECK(!hangs->finished());
     CHECK(hosts.Get({{0, 3}, "k", "test"}, {}).status().code() == absl::StatusCode::kUnavailable);
   }
   gate->Open();
-  // It goes on, and finds that it was left; nothing tells of that moment.
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  AwaitRest(*hangs, called);
   CHECK(called == 0);
+}
+
+TEST_CASE("a store that was left behind gives back nothing that its drafts had paid for") {
+  std::atomic<int> given_back = 0;
+  World world({});
+  world.gate->Close();
+  const auto host = *world.Get(1);
+  std::promise<absl::Status> begun;
+  storage::BeginRequest request;
+  request.budget = [&](uint64_t, std::string_view) -> absl::StatusOr<std::shared_ptr<void>> {
+    return std::shared_ptr<void>(nullptr, [&](void*) { ++given_back; });
+  };
+  host->Begin(request, [&](const Completion& completion) { begun.set_value(completion.status); });
+  REQUIRE(begun.get_future().get().ok());
+  // Its store is being freed, which waits for a disk.
+  host->BeginStop();
+  world.gate->AwaitGuest();
+  world.hosts.Stop(NowNs());
+  world.gate->Open();
+  AwaitRest(*host, given_back);
+  CHECK(given_back == 0);
+}
+
+TEST_CASE("one that has ended does not count as one that does not end, whoever has it yet") {
+  World world({.ending_of_user = 1});
+  const auto host = *world.Get(1, 1);
+  world.hosts.End({.session = 1, .tenant = 1});
+  while (!host->finished()) std::this_thread::yield();
+  CHECK(world.Get(1, 2).ok());
 }
 
 }  // namespace

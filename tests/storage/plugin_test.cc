@@ -1,8 +1,11 @@
 // What a plugin can get wrong.
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <vector>
 
@@ -70,6 +73,47 @@ TEST_CASE("libraries that are no plugin are refused with words") {
   CHECK(bad.status().code() == StatusCode::kInvalidArgument);
   CHECK_THAT(std::string(bad.status().message()),
              Catch::Contains(PluginPath()) && Catch::Contains("'what'"));
+}
+
+TEST_CASE("a library that others may change is refused, and so is one in a directory of theirs") {
+  const shunt::testing::TempDir directory;
+  const std::string inner = directory / "lib", library = inner + "/p.so";
+  REQUIRE(::mkdir(inner.c_str(), 0755) == 0);
+  std::filesystem::copy_file(PluginPath(), library);
+  REQUIRE(::symlink(library.c_str(), (directory / "link.so").c_str()) == 0);
+  const auto check = [](const std::string& path) { return PluginStore::Resolve(path).status(); };
+  const auto refused = [&](const std::string& path, const std::string& words) {
+    const absl::Status status = check(path);
+    CHECK(status.code() == StatusCode::kPermissionDenied);
+    CHECK_THAT(std::string(status.message()),
+               Catch::Contains(words) && Catch::Contains("expected owner 0"));
+    // Nobody makes a store of it, either.
+    CHECK(PluginStore::Load(path, "").status() == status);
+  };
+  for (const ::mode_t mode : {0775, 0757}) {
+    const std::string words = mode == 0775 ? "mode 0775" : "mode 0757";
+    REQUIRE(::chmod(library.c_str(), mode) == 0);
+    refused(library, "library " + library);
+    refused(library, words);
+    refused(directory / "link.so", "library " + library);
+    REQUIRE(::chmod(library.c_str(), 0755) == 0);
+    REQUIRE(::chmod(inner.c_str(), mode) == 0);
+    refused(library, "directory " + inner + " has");
+    refused(library, words);
+    refused(directory / "link.so", "directory " + inner + " has");
+    REQUIRE(::chmod(inner.c_str(), 0755) == 0);
+  }
+  REQUIRE(::chmod(directory.path().c_str(), 0777) == 0);
+  refused(directory / "link.so", "mode 0777");
+  CHECK(check(library).ok());
+  REQUIRE(::chmod(directory.path().c_str(), 0700) == 0);
+  CHECK(check(directory / "link.so").ok());
+  if (::geteuid() != 0) return;  // who else may not give files away
+  for (const std::string& place : {library, inner}) {
+    REQUIRE(::chown(place.c_str(), 12345, 0) == 0);
+    refused(library, place + " has owner 12345");
+    REQUIRE(::chown(place.c_str(), 0, 0) == 0);
+  }
 }
 
 TEST_CASE("tables of another version or with holes are refused") {

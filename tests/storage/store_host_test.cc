@@ -128,6 +128,19 @@ TEST_CASE("a stop cancels what is under way and what comes later, and tells each
   });
   CHECK(told == 1);
   CHECK(!host->Run([] {}));
+  // What a request would have been made of is dropped as it is.
+  auto mine = std::make_shared<int>();
+  const std::weak_ptr<int> dropped = mine;
+  bool made = false;
+  host->Open(
+      [&made, mine = std::move(mine)] {
+        made = true;
+        return OpenRequest{};
+      },
+      [&](const Completion&) { ++told; });
+  CHECK(told == 2);
+  CHECK(!made);
+  CHECK(dropped.expired());
 }
 
 TEST_CASE("what posts more while its store stops is told of that too") {

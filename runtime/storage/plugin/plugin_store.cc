@@ -10,6 +10,7 @@
 #include "runtime/core/status.h"
 #include "runtime/core/utf8.h"
 #include "runtime/storage/check.h"
+#include "runtime/storage/plugin/trusted.h"
 
 namespace shunt::storage {
 namespace {
@@ -48,28 +49,41 @@ absl::Status CheckTable(const shunt_store_plugin* plugin) {
       "store plugin: a name or a function of its table is null, expected all of them");
 }
 
+absl::Status At(const std::string& path, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<PluginStore>> PluginStore::Load(const std::string& path,
-                                                               const std::string& config) {
+absl::StatusOr<const shunt_store_plugin*> PluginStore::Resolve(const std::string& path) {
   // By another name the loader would search directories that the environment names.
   if (!path.starts_with('/')) {
     return absl::InvalidArgumentError(
         absl::StrCat("store plugin '", path, "', expected an absolute path"));
   }
+  SHUNT_RETURN_IF_ERROR(CheckTrusted(path));
   // Never unloaded: threads of the library may outlive the store.
   void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) return absl::NotFoundError(absl::StrCat("store plugin: ", ::dlerror()));
-  const auto table =
+  const auto function =
       reinterpret_cast<shunt_store_plugin_function>(::dlsym(library, SHUNT_STORE_PLUGIN_SYMBOL));
-  if (table == nullptr) {
+  if (function == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat("store plugin ", path, ": it exports no ",
                                                       SHUNT_STORE_PLUGIN_SYMBOL,
                                                       ", expected that function"));
   }
-  auto store = Make(table(), config);
+  const shunt_store_plugin* const table = function();
+  SHUNT_RETURN_IF_ERROR(At(path, CheckTable(table)));
+  return table;
+}
+
+absl::StatusOr<std::unique_ptr<PluginStore>> PluginStore::Load(const std::string& path,
+                                                               const std::string& config) {
+  SHUNT_ASSIGN_OR_RETURN(const shunt_store_plugin* const table, Resolve(path));
+  auto store = Make(table, config);
   if (store.ok()) return store;
-  return absl::Status(store.status().code(), absl::StrCat(path, ": ", store.status().message()));
+  return At(path, store.status());
 }
 
 absl::StatusOr<std::unique_ptr<PluginStore>> PluginStore::Make(const shunt_store_plugin* plugin,

@@ -15,9 +15,11 @@ namespace shunt::storage {
 
 class PluginStore : public Store {
  public:
-  // Loads the library at an absolute path, for good, and makes a store with that configuration.
-  // NOT_FOUND it can't be loaded, FAILED_PRECONDITION it is no plugin of this version; or what the
-  // plugin says.
+  // Loads the library at an absolute path, for good, and gives its table, as checked. NOT_FOUND it
+  // can't be loaded, PERMISSION_DENIED others may change it, FAILED_PRECONDITION it is no plugin of
+  // this version.
+  static absl::StatusOr<const shunt_store_plugin*> Resolve(const std::string& path);
+  // The same, and makes a store with that configuration; or what the plugin says.
   static absl::StatusOr<std::unique_ptr<PluginStore>> Load(const std::string& path,
                                                            const std::string& config);
   // The same for a table that is there already; it outlives the store.
