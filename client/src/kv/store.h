@@ -199,9 +199,15 @@ class Store final : private ForkTarget {
   absl::Status MakeFileRoom(Lock& lock, size_t count);
   absl::Status WriteToFile(Lock& lock, const std::vector<uint32_t>& slots);
   absl::Status WriteToObjects(Lock& lock, const std::vector<uint32_t>& slots);
-  void DemoteToObjects(Lock& lock, const std::vector<uint32_t>& file_slots);
+  absl::Status DemoteToObjects(Lock& lock, const std::vector<uint32_t>& file_slots);
+  absl::StatusOr<bool> MakeObjectRoom(Lock& lock);
   absl::Status PutObject(Lock& lock, const shunt::tiers::Block& block, const std::byte* data);
   absl::Status EndFlushes(Lock& lock);
+  void ExpireFlushes(Lock& lock);
+  void WaitUnpinned(Lock& lock);
+  int64_t FirstFlushNs() const;
+  // Nobody waits any more for what the writer does.
+  bool NobodyWaits() const { return closing_ && flushes_.empty(); }
   void WriterFailed(Lock& lock, const absl::Status& status);
   size_t BatchBlocks() const;
 
@@ -236,7 +242,7 @@ class Store final : private ForkTarget {
   std::deque<ReadJob> reads_;
   std::deque<FlushState> flushes_;
   bool writer_failed_ = false;  // at what nobody waits for: tried again when somebody does
-  bool file_pinned_ = false;    // all that could be given up is being read
+  bool pinned_ = false;         // all that could be given up is being read
 
   std::thread memory_thread_, reader_thread_, writer_thread_;
 };

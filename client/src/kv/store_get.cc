@@ -113,7 +113,7 @@ void Store::EndPart(Lock& lock, const GetPtr& get, Tier tier, std::vector<GetBlo
     }
   }
   if (tier != Tier::kMemory) {
-    file_pinned_ = false;
+    pinned_ = false;
     writer_changed_.notify_all();
   }
   if (--get->parts == 0) EndCall(lock, get->call.get());

@@ -95,6 +95,7 @@ void Store::MemoryLoop() {
   Lock lock(mutex_);
   while (true) {
     ExpireParked(lock);
+    ExpireFlushes(lock);
     if (retry_parked_) {
       retry_parked_ = false;
       for (const PutPtr& put : std::exchange(parked_, {})) AdvancePut(lock, put);
@@ -110,7 +111,7 @@ void Store::MemoryLoop() {
     }
     if (stop_) return;
     if (retry_parked_) continue;
-    int64_t until_ns = kNeverNs;
+    int64_t until_ns = FirstFlushNs();
     for (const PutPtr& put : parked_) until_ns = std::min(until_ns, put->call->deadline_ns());
     if (until_ns == kNeverNs) {
       memory_changed_.wait(lock);
