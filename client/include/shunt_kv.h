@@ -84,7 +84,7 @@ SHUNT_API int shunt_kv_put(shunt_kv* store, const shunt_kv_block* blocks, uint64
                            const shunt_kv_call_options* options, shunt_kv_result* results,
                            shunt_kv_call** call);
 /* The outcome is OK if each block was got or is missing. The room of a block that was not got holds
- * anything. */
+ * anything. INVALID_ARGUMENT for two blocks' room that overlaps. */
 SHUNT_API int shunt_kv_get(shunt_kv* store, const shunt_kv_block* blocks, uint64_t count,
                            const shunt_kv_call_options* options, shunt_kv_result* results,
                            shunt_kv_call** call);

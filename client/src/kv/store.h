@@ -151,6 +151,8 @@ class Store final : private ForkTarget {
   void OnForkChild() override;
 
   absl::Status CheckBlocks(const std::vector<CallBlock>& blocks) const;
+  // Of a get: no block's room is another's too.
+  static absl::Status CheckRoom(const std::vector<CallBlock>& blocks);
   absl::Status BeginCall(Lock& lock);
   void EndCall(Lock& lock, Call* call);
 

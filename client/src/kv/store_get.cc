@@ -12,6 +12,7 @@ namespace shunt::client::kv {
 absl::StatusOr<std::shared_ptr<Call>> Store::Get(std::vector<CallBlock> blocks,
                                                  int64_t deadline_ns) {
   SHUNT_RETURN_IF_ERROR(CheckBlocks(blocks));
+  SHUNT_RETURN_IF_ERROR(CheckRoom(blocks));
   auto get = std::make_shared<GetState>();
   get->call = std::make_shared<Call>(blocks.size(), deadline_ns);
   const std::shared_ptr<Call> call = get->call;
