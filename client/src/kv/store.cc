@@ -116,6 +116,8 @@ absl::Status Store::OpenFileTier() {
   SHUNT_RETURN_IF_ERROR(ForgetLost(static_cast<uint64_t>(info.st_size)));
   uint64_t was_bytes = 0;
   SHUNT_ASSIGN_OR_RETURN(file_, BlockFile::Open(&mover_, data, slots, slot_bytes_, &was_bytes));
+  // Its name must last as long as what flushes say lies in it.
+  SHUNT_RETURN_IF_ERROR(directory_->Sync());
   file_map_.emplace(slots);
   return absl::OkStatus();
 }
