@@ -189,7 +189,7 @@ class Store final : private ForkTarget {
   void ReaderLoop();
   void Read(Lock& lock, ReadJob& job);
   void Verify(std::vector<GetBlock>& blocks) const;
-  void Promote(Lock& lock, const std::vector<GetBlock>& blocks);
+  void Promote(Lock& lock, const std::vector<GetBlock>& blocks, int64_t deadline_ns);
 
   // ---- Writing down (store_writer.cc)
   void WriterLoop();

@@ -154,7 +154,7 @@ void Store::Read(Lock& lock, ReadJob& job) {
   }
   Verify(job.blocks);
   lock.lock();
-  Promote(lock, job.blocks);
+  Promote(lock, job.blocks, deadline_ns);
   EndPart(lock, job.get, job.tier, job.blocks);
 }
 
@@ -169,8 +169,8 @@ void Store::Verify(std::vector<GetBlock>& blocks) const {
   }
 }
 
-// From the caller's memory, which is still the call's.
-void Store::Promote(Lock& lock, const std::vector<GetBlock>& blocks) {
+// From the caller's memory, which is still the call's: in the call's time, or not at all.
+void Store::Promote(Lock& lock, const std::vector<GetBlock>& blocks, int64_t deadline_ns) {
   std::vector<Span> from, slots;
   std::vector<std::pair<uint32_t, const GetBlock*>> taken;
   for (const GetBlock& block : blocks) {
@@ -185,7 +185,8 @@ void Store::Promote(Lock& lock, const std::vector<GetBlock>& blocks) {
   }
   if (taken.empty()) return;
   lock.unlock();
-  const absl::Status copied = Mover::Finish(mover_.Start(Way::kOutOfMemory, from, slots, kNeverNs));
+  const absl::Status copied =
+      Mover::Finish(mover_.Start(Way::kOutOfMemory, from, slots, deadline_ns));
   lock.lock();
   for (const auto& [slot, block] : taken) {
     // It is pinned below: if it is not found there, it was erased meanwhile.
