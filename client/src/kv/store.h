@@ -172,7 +172,8 @@ class Store final : private ForkTarget {
   bool Doubted(uint32_t slot) const;
   // Who puts the key has its bytes: an object that may be gone is not needed.
   void ForgetDoubted(const std::string& key);
-  bool TouchPresent(const std::string& key, std::optional<Tier>* tier);
+  // `bytes`: how many the block has.
+  bool TouchPresent(const std::string& key, std::optional<Tier>* tier, uint64_t* bytes = nullptr);
   void MemoryLoop();
   void ExpireParked(Lock& lock);
   void WakePuts();

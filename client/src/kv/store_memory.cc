@@ -52,13 +52,15 @@ void Store::ForgetDoubted(const std::string& key) {
   writer_changed_.notify_all();
 }
 
-bool Store::TouchPresent(const std::string& key, std::optional<Tier>* tier) {
+bool Store::TouchPresent(const std::string& key, std::optional<Tier>* tier, uint64_t* bytes) {
   *tier = std::nullopt;
   const auto touch = [&](SlotMap& map, Tier which) {
     const auto slot = map.Find(key);
     if (!slot) return;
     map.Touch(*slot);
-    if (!*tier) *tier = which;
+    if (*tier) return;
+    *tier = which;
+    if (bytes != nullptr) *bytes = map.block(*slot).bytes;
   };
   touch(memory_map_, Tier::kMemory);
   if (file_map_) touch(*file_map_, Tier::kFile);
