@@ -154,6 +154,17 @@ TEST_CASE("a flush ends in time while the writer waits for an object server, and
   CHECK(c.Stats().errors == 1);
 }
 
+TEST_CASE("keys of an object server that are no text are refused, and not repeated") {
+  HeldStore held(/*memory_slots=*/1, /*file_slots=*/8);
+  kv::Options options = MemoryOnly(1);
+  options.object_endpoint = "silent";
+  options.object_bucket = "bucket";
+  options.object_bytes = kBlockBytes;
+  options.object_secret_access_key = "\xff secret";
+  ExpectError(SHUNT_INVALID_ARGUMENT, {"object_secret_access_key is no UTF-8 text"},
+              [&] { kv::Store(held.client->session, options); });
+}
+
 TEST_CASE("objects that a wrong endpoint does not find are misses, and not forgotten") {
   HeldStore held(/*memory_slots=*/1, /*file_slots=*/8, "nowhere");
   StoreClient& c = *held.client;
