@@ -78,13 +78,13 @@ typedef struct shunt_kv_call_options {
  * then. Arrays and keys belong to the caller again when they return, blocks' memory when the call
  * has ended. A block whose key is in the store is not copied again: it becomes the most recent.
  * `options` may be NULL. The outcome is OK if each block was put; INVALID_ARGUMENT for a block that
- * is empty, too long, or outside regions; DEADLINE_EXCEEDED, or a tier's error, if there was no
- * room. */
+ * is empty, too long, or outside regions, or whose key is in the store with another length;
+ * DEADLINE_EXCEEDED, or a tier's error, if there was no room. */
 SHUNT_API int shunt_kv_put(shunt_kv* store, const shunt_kv_block* blocks, uint64_t count,
                            const shunt_kv_call_options* options, shunt_kv_result* results,
                            shunt_kv_call** call);
 /* The outcome is OK if each block was got or is missing. The room of a block that was not got holds
- * anything. */
+ * anything. INVALID_ARGUMENT for two blocks' room that overlaps. */
 SHUNT_API int shunt_kv_get(shunt_kv* store, const shunt_kv_block* blocks, uint64_t count,
                            const shunt_kv_call_options* options, shunt_kv_result* results,
                            shunt_kv_call** call);

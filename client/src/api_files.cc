@@ -7,13 +7,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/src/credential_argument.h"
 #include "client/src/error.h"
 #include "client/src/options.h"
 #include "client/src/transfer_handles.h"
 #include "runtime/core/status.h"
-#include "runtime/core/utf8.h"
 
 using shunt::client::CheckSession;
+using shunt::client::CredentialArgument;
 using shunt::client::Fail;
 using shunt::client::File;
 using shunt::client::Guarded;
@@ -26,8 +27,6 @@ namespace {
 constexpr int64_t kDefaultTimeoutNs = int64_t{60} * 1'000'000'000;
 // The longest path that a system call takes.
 constexpr size_t kPathBytesMax = 4096;
-// Keys are short; tokens of temporary ones have some thousand bytes.
-constexpr size_t kCredentialBytesMax = 16384;
 
 absl::StatusOr<int64_t> Timeout(const char* name, int64_t given_ns) {
   if (given_ns < 0) {
@@ -47,19 +46,6 @@ absl::StatusOr<bool> Writable(shunt_access access) {
       return absl::InvalidArgumentError(absl::StrCat(
           "access is ", access, ", expected SHUNT_ACCESS_READ, 1, or SHUNT_ACCESS_READ_WRITE, 3"));
   }
-}
-
-// What is secret is in no words.
-absl::StatusOr<std::string> CredentialArgument(const char* name, const char* text) {
-  if (text == nullptr) return std::string();
-  if (::strnlen(text, kCredentialBytesMax + 1) > kCredentialBytesMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, " is longer than ", kCredentialBytesMax, " bytes"));
-  }
-  if (!shunt::IsUtf8(text)) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " is no UTF-8 text"));
-  }
-  return std::string(text);
 }
 
 absl::StatusOr<shunt::client::ObjectPlace> ReadObject(const shunt_object* given) {

@@ -56,6 +56,9 @@ absl::Status IndexLog::Load(std::span<const std::byte> bytes, uint64_t slots) {
   contents_ = std::move(replayed->contents);
   SHUNT_RETURN_IF_ERROR(directory_->Remove(kNewName));
   SHUNT_ASSIGN_OR_RETURN(file_, directory_->Open(kName));
+  // Or a power cut may bring back the file that had this name before, if a process was killed
+  // between its rename and its sync: without what is appended from now on.
+  SHUNT_RETURN_IF_ERROR(directory_->Sync());
   if (!replayed->why_stopped.empty()) {
     notes_ = absl::StrCat(path, ": cut ", replayed->why_stopped);
     // Or the next records would be followed by old ones.

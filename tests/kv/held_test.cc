@@ -136,6 +136,35 @@ TEST_CASE("a flush that ends has un-named what was erased, also while it is bein
   CHECK(c.Stats().dropped == 0);
 }
 
+TEST_CASE("a flush ends in time while the writer waits for an object server, and asks it once") {
+  HeldStore held(/*memory_slots=*/2, /*file_slots=*/2);
+  StoreClient& c = *held.client;
+  c.Put({"a", "b"});
+  c.store->Flush().Wait();
+  // Both slots of the file are to become objects first.
+  c.Put({"c", "d"});
+  kv::Call flush = c.store->Flush(100ms);
+  ExpectError(SHUNT_DEADLINE_EXCEEDED, {"not all blocks could be written in time"},
+              [&] { flush.Wait(20s); });
+  held.server.Close();
+  kv::Call again = c.store->Flush();
+  again.Wait();
+  CHECK(c.Where({"a", "b", "c", "d"}) ==
+        std::vector<shunt_kv_tier>{SHUNT_KV_NONE, SHUNT_KV_NONE, SHUNT_KV_MEMORY, SHUNT_KV_MEMORY});
+  CHECK(c.Stats().errors == 1);
+}
+
+TEST_CASE("keys of an object server that are no text are refused, and not repeated") {
+  HeldStore held(/*memory_slots=*/1, /*file_slots=*/8);
+  kv::Options options = MemoryOnly(1);
+  options.object_endpoint = "silent";
+  options.object_bucket = "bucket";
+  options.object_bytes = kBlockBytes;
+  options.object_secret_access_key = "\xff secret";
+  ExpectError(SHUNT_INVALID_ARGUMENT, {"object_secret_access_key is no UTF-8 text"},
+              [&] { kv::Store(held.client->session, options); });
+}
+
 TEST_CASE("objects that a wrong endpoint does not find are misses, and not forgotten") {
   HeldStore held(/*memory_slots=*/1, /*file_slots=*/8, "nowhere");
   StoreClient& c = *held.client;

@@ -35,22 +35,22 @@ class SimDisk {
   SlotFile& slots() { return slots_; }
   explicit SimDisk(uint64_t slot_bytes) : slot_bytes_(slot_bytes) {}
 
-  // As the next start finds it. After a kill all that was written is there.
+  // As the next start finds it. After a kill all that was written is there, and what was not synced
+  // still is not: the next power cut may take it.
   void Restart(bool power_cut) {
     cut_at = fail_at = UINT64_MAX;
+    if (!power_cut) return;
     for (const auto& inode : all_) {
       for (const Change& change : inode->pending) {
-        if (!power_cut || random() % 2 == 0) {
-          Apply(change, power_cut ? random() % (change.bytes.size() + 1) : change.bytes.size(),
-                &inode->durable);
+        if (random() % 2 == 0) {
+          Apply(change, random() % (change.bytes.size() + 1), &inode->durable);
         }
       }
       inode->pending.clear();
       inode->seen = inode->durable;
     }
     // A directory's changes are kept in order, as journals do.
-    const size_t kept =
-        power_cut ? random() % (unsynced_names_.size() + 1) : unsynced_names_.size();
+    const size_t kept = random() % (unsynced_names_.size() + 1);
     if (kept > 0) durable_names_ = unsynced_names_[kept - 1];
     names_ = durable_names_;
     unsynced_names_.clear();

@@ -216,6 +216,23 @@ TEST_CASE("room that is too small, memory that is no region, a block that is too
   ExpectError(SHUNT_INVALID_ARGUMENT, {"8193 bytes, expected 1 to 8192"}, [&] {
     c.store->Put({{"x", c.At(0), kBlockBytes + 1}});
   });
+  // A key's bytes never change: of another length they have.
+  kv::Call put = c.store->Put({{"b", c.At(0), 8192}, {"new", c.At(0), 10}});
+  ExpectError(SHUNT_INVALID_ARGUMENT, {"blocks[0] has 8192 bytes", ", 62, has "},
+              [&] { put.Wait(); });
+  CHECK(put.Results()[0].code == SHUNT_INVALID_ARGUMENT);
+  CHECK(put.Results()[0].bytes == ContentOf("b").size());
+  CHECK(put.Results()[1].code == SHUNT_OK);
+  // Room is one block's own; puts may share what they read.
+  c.store->Get({{key, c.At(1), kBlockBytes}, {"b", c.At(0), kBlockBytes}}).Wait();
+  for (const uint64_t offset : {uint64_t{0}, kBlockBytes - 1}) {
+    ExpectError(SHUNT_INVALID_ARGUMENT, {"blocks[2]", "overlaps that of blocks[0]"}, [&] {
+      c.store->Get({{key, c.At(1) + offset, kBlockBytes},
+                    {"b", c.At(3), kBlockBytes},
+                    {"b", c.At(1), kBlockBytes}});
+    });
+  }
+  c.store->Put({{"same", c.At(0), 10}, {"bytes", c.At(0), 10}}).Wait();
   ExpectError(SHUNT_FAILED_PRECONDITION, {"nothing in it is durable"}, [&] { c.store->Flush(); });
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/include/shunt_kv.h"
+#include "client/src/credential_argument.h"
 #include "client/src/deadline.h"
 #include "client/src/error.h"
 #include "client/src/kv/store.h"
@@ -15,6 +16,7 @@
 #include "client/src/transfer_handles.h"
 #include "runtime/core/status.h"
 
+using shunt::client::CredentialArgument;
 using shunt::client::Fail;
 using shunt::client::FillStruct;
 using shunt::client::Guarded;
@@ -77,17 +79,16 @@ absl::StatusOr<shunt::client::kv::StoreOptions> ReadStoreOptions(const shunt_kv_
       text("shunt_kv_options.object_endpoint", o.object_endpoint, &place.endpoint));
   SHUNT_RETURN_IF_ERROR(text("shunt_kv_options.object_bucket", o.object_bucket, &place.bucket));
   SHUNT_RETURN_IF_ERROR(text("shunt_kv_options.object_prefix", o.object_prefix, &place.key));
-  // What is secret is in no words.
-  constexpr size_t kSecretBytesMax = 16384;
-  SHUNT_ASSIGN_OR_RETURN(place.access_key_id,
-                         OptionalText("shunt_kv_options.object_access_key_id",
-                                      o.object_access_key_id, kSecretBytesMax));
-  SHUNT_ASSIGN_OR_RETURN(place.secret_access_key,
-                         OptionalText("shunt_kv_options.object_secret_access_key",
-                                      o.object_secret_access_key, kSecretBytesMax));
-  SHUNT_ASSIGN_OR_RETURN(place.session_token,
-                         OptionalText("shunt_kv_options.object_session_token",
-                                      o.object_session_token, kSecretBytesMax));
+  const auto secret = [](const char* name, const char* value, std::string* out) -> absl::Status {
+    SHUNT_ASSIGN_OR_RETURN(*out, CredentialArgument(name, value));
+    return absl::OkStatus();
+  };
+  SHUNT_RETURN_IF_ERROR(secret("shunt_kv_options.object_access_key_id", o.object_access_key_id,
+                               &place.access_key_id));
+  SHUNT_RETURN_IF_ERROR(secret("shunt_kv_options.object_secret_access_key",
+                               o.object_secret_access_key, &place.secret_access_key));
+  SHUNT_RETURN_IF_ERROR(secret("shunt_kv_options.object_session_token", o.object_session_token,
+                               &place.session_token));
   if (place.endpoint.empty()) {
     return absl::InvalidArgumentError(
         "shunt_kv_options.object_endpoint is \"\", expected a name, or NULL");

@@ -1,6 +1,7 @@
 #include "client/src/kv/region_lists.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -41,19 +42,32 @@ absl::StatusOr<std::set<uint64_t>> RegionsOf(std::span<const Span> spans,
 
 absl::StatusOr<std::shared_ptr<const List>> RegionLists::For(std::span<const Span> spans) {
   SHUNT_ASSIGN_OR_RETURN(std::set<uint64_t> regions, RegionsOf(spans, session_->regions()));
-  std::lock_guard lock(mutex_);
-  std::erase_if(lists_, [this](const auto& entry) {
-    return std::any_of(entry.first.begin(), entry.first.end(),
-                       [this](uint64_t id) { return session_->regions().Own(id).data == nullptr; });
-  });
-  if (const auto at = lists_.find(regions); at != lists_.end()) return at->second;
-  if (lists_.size() >= kRemembered) lists_.clear();
+  // Making a list and dropping the last use of one both ask the daemon: not while others wait.
+  Lists old;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto at = lists_.begin(); at != lists_.end();) {
+      const bool gone = std::any_of(at->first.begin(), at->first.end(), [this](uint64_t id) {
+        return session_->regions().Own(id).data == nullptr;
+      });
+      const auto next = std::next(at);
+      if (gone) old.insert(lists_.extract(at));
+      at = next;
+    }
+    if (const auto at = lists_.find(regions); at != lists_.end()) return at->second;
+  }
   PrepareList request;
   for (const uint64_t id : regions) {
     request.sets.push_back({id, 0, session_->regions().Own(id).bytes, {}});
   }
-  SHUNT_ASSIGN_OR_RETURN(auto list, List::Prepare(session_, request, {}));
-  lists_.emplace(std::move(regions), list);
+  SHUNT_ASSIGN_OR_RETURN(std::shared_ptr<const List> list, List::Prepare(session_, request, {}));
+  std::lock_guard lock(mutex_);
+  if (lists_.size() >= kRemembered) {
+    old.merge(lists_);
+    lists_.clear();
+  }
+  // Another thread may have made one meanwhile: either does.
+  lists_.try_emplace(std::move(regions), list);
   return list;
 }
 

@@ -27,9 +27,11 @@ class RegionLists {
   absl::StatusOr<std::shared_ptr<const List>> For(std::span<const Span> spans);
 
  private:
+  using Lists = std::map<std::set<uint64_t>, std::shared_ptr<const List>>;
+
   const std::shared_ptr<Session> session_;
   std::mutex mutex_;
-  std::map<std::set<uint64_t>, std::shared_ptr<const List>> lists_;
+  Lists lists_;
 };
 
 }  // namespace shunt::client::kv

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -114,6 +116,8 @@ absl::Status Store::OpenFileTier() {
   SHUNT_RETURN_IF_ERROR(ForgetLost(static_cast<uint64_t>(info.st_size)));
   uint64_t was_bytes = 0;
   SHUNT_ASSIGN_OR_RETURN(file_, BlockFile::Open(&mover_, data, slots, slot_bytes_, &was_bytes));
+  // Its name must last as long as what flushes say lies in it.
+  SHUNT_RETURN_IF_ERROR(directory_->Sync());
   file_map_.emplace(slots);
   return absl::OkStatus();
 }
@@ -195,6 +199,24 @@ absl::Status Store::CheckBlocks(const std::vector<CallBlock>& blocks) const {
                        absl::Hex(reinterpret_cast<uintptr_t>(b.data)),
                        " lie in no region of this session, expected memory from shunt_alloc"));
     }
+  }
+  return absl::OkStatus();
+}
+
+// Or what one block has overwritten of another would pass for a disk's fault.
+absl::Status Store::CheckRoom(const std::vector<CallBlock>& blocks) {
+  std::vector<size_t> order(blocks.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return std::less<>()(blocks[a].data, blocks[b].data); });
+  for (size_t i = 1; i < order.size(); ++i) {
+    const CallBlock& before = blocks[order[i - 1]];
+    if (!std::less<>()(blocks[order[i]].data, before.data + before.bytes)) continue;
+    const auto [first, second] = std::minmax(order[i - 1], order[i]);
+    return absl::InvalidArgumentError(
+        absl::StrCat("blocks[", second, "]: its room of ", blocks[second].bytes, " bytes at 0x",
+                     absl::Hex(reinterpret_cast<uintptr_t>(blocks[second].data)),
+                     " overlaps that of blocks[", first, "], expected room for each block"));
   }
   return absl::OkStatus();
 }

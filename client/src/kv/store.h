@@ -151,6 +151,8 @@ class Store final : private ForkTarget {
   void OnForkChild() override;
 
   absl::Status CheckBlocks(const std::vector<CallBlock>& blocks) const;
+  // Of a get: no block's room is another's too.
+  static absl::Status CheckRoom(const std::vector<CallBlock>& blocks);
   absl::Status BeginCall(Lock& lock);
   void EndCall(Lock& lock, Call* call);
 
@@ -170,7 +172,8 @@ class Store final : private ForkTarget {
   bool Doubted(uint32_t slot) const;
   // Who puts the key has its bytes: an object that may be gone is not needed.
   void ForgetDoubted(const std::string& key);
-  bool TouchPresent(const std::string& key, std::optional<Tier>* tier);
+  // `bytes`: how many the block has.
+  bool TouchPresent(const std::string& key, std::optional<Tier>* tier, uint64_t* bytes = nullptr);
   void MemoryLoop();
   void ExpireParked(Lock& lock);
   void WakePuts();
@@ -187,7 +190,7 @@ class Store final : private ForkTarget {
   void ReaderLoop();
   void Read(Lock& lock, ReadJob& job);
   void Verify(std::vector<GetBlock>& blocks) const;
-  void Promote(Lock& lock, const std::vector<GetBlock>& blocks);
+  void Promote(Lock& lock, const std::vector<GetBlock>& blocks, int64_t deadline_ns);
 
   // ---- Writing down (store_writer.cc)
   void WriterLoop();
@@ -199,9 +202,15 @@ class Store final : private ForkTarget {
   absl::Status MakeFileRoom(Lock& lock, size_t count);
   absl::Status WriteToFile(Lock& lock, const std::vector<uint32_t>& slots);
   absl::Status WriteToObjects(Lock& lock, const std::vector<uint32_t>& slots);
-  void DemoteToObjects(Lock& lock, const std::vector<uint32_t>& file_slots);
+  absl::Status DemoteToObjects(Lock& lock, const std::vector<uint32_t>& file_slots);
+  absl::StatusOr<bool> MakeObjectRoom(Lock& lock);
   absl::Status PutObject(Lock& lock, const shunt::tiers::Block& block, const std::byte* data);
   absl::Status EndFlushes(Lock& lock);
+  void ExpireFlushes(Lock& lock);
+  void WaitUnpinned(Lock& lock);
+  int64_t FirstFlushNs() const;
+  // Nobody waits any more for what the writer does.
+  bool NobodyWaits() const { return closing_ && flushes_.empty(); }
   void WriterFailed(Lock& lock, const absl::Status& status);
   size_t BatchBlocks() const;
 
@@ -236,7 +245,7 @@ class Store final : private ForkTarget {
   std::deque<ReadJob> reads_;
   std::deque<FlushState> flushes_;
   bool writer_failed_ = false;  // at what nobody waits for: tried again when somebody does
-  bool file_pinned_ = false;    // all that could be given up is being read
+  bool pinned_ = false;         // all that could be given up is being read
 
   std::thread memory_thread_, reader_thread_, writer_thread_;
 };

@@ -12,6 +12,7 @@ namespace shunt::client::kv {
 absl::StatusOr<std::shared_ptr<Call>> Store::Get(std::vector<CallBlock> blocks,
                                                  int64_t deadline_ns) {
   SHUNT_RETURN_IF_ERROR(CheckBlocks(blocks));
+  SHUNT_RETURN_IF_ERROR(CheckRoom(blocks));
   auto get = std::make_shared<GetState>();
   get->call = std::make_shared<Call>(blocks.size(), deadline_ns);
   const std::shared_ptr<Call> call = get->call;
@@ -113,7 +114,7 @@ void Store::EndPart(Lock& lock, const GetPtr& get, Tier tier, std::vector<GetBlo
     }
   }
   if (tier != Tier::kMemory) {
-    file_pinned_ = false;
+    pinned_ = false;
     writer_changed_.notify_all();
   }
   if (--get->parts == 0) EndCall(lock, get->call.get());
@@ -153,7 +154,7 @@ void Store::Read(Lock& lock, ReadJob& job) {
   }
   Verify(job.blocks);
   lock.lock();
-  Promote(lock, job.blocks);
+  Promote(lock, job.blocks, deadline_ns);
   EndPart(lock, job.get, job.tier, job.blocks);
 }
 
@@ -168,8 +169,8 @@ void Store::Verify(std::vector<GetBlock>& blocks) const {
   }
 }
 
-// From the caller's memory, which is still the call's.
-void Store::Promote(Lock& lock, const std::vector<GetBlock>& blocks) {
+// From the caller's memory, which is still the call's: in the call's time, or not at all.
+void Store::Promote(Lock& lock, const std::vector<GetBlock>& blocks, int64_t deadline_ns) {
   std::vector<Span> from, slots;
   std::vector<std::pair<uint32_t, const GetBlock*>> taken;
   for (const GetBlock& block : blocks) {
@@ -184,7 +185,8 @@ void Store::Promote(Lock& lock, const std::vector<GetBlock>& blocks) {
   }
   if (taken.empty()) return;
   lock.unlock();
-  const absl::Status copied = Mover::Finish(mover_.Start(Way::kOutOfMemory, from, slots, kNeverNs));
+  const absl::Status copied =
+      Mover::Finish(mover_.Start(Way::kOutOfMemory, from, slots, deadline_ns));
   lock.lock();
   for (const auto& [slot, block] : taken) {
     // It is pinned below: if it is not found there, it was erased meanwhile.

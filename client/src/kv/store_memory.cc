@@ -52,13 +52,15 @@ void Store::ForgetDoubted(const std::string& key) {
   writer_changed_.notify_all();
 }
 
-bool Store::TouchPresent(const std::string& key, std::optional<Tier>* tier) {
+bool Store::TouchPresent(const std::string& key, std::optional<Tier>* tier, uint64_t* bytes) {
   *tier = std::nullopt;
   const auto touch = [&](SlotMap& map, Tier which) {
     const auto slot = map.Find(key);
     if (!slot) return;
     map.Touch(*slot);
-    if (!*tier) *tier = which;
+    if (*tier) return;
+    *tier = which;
+    if (bytes != nullptr) *bytes = map.block(*slot).bytes;
   };
   touch(memory_map_, Tier::kMemory);
   if (file_map_) touch(*file_map_, Tier::kFile);
@@ -95,6 +97,7 @@ void Store::MemoryLoop() {
   Lock lock(mutex_);
   while (true) {
     ExpireParked(lock);
+    ExpireFlushes(lock);
     if (retry_parked_) {
       retry_parked_ = false;
       for (const PutPtr& put : std::exchange(parked_, {})) AdvancePut(lock, put);
@@ -110,7 +113,7 @@ void Store::MemoryLoop() {
     }
     if (stop_) return;
     if (retry_parked_) continue;
-    int64_t until_ns = kNeverNs;
+    int64_t until_ns = FirstFlushNs();
     for (const PutPtr& put : parked_) until_ns = std::min(until_ns, put->call->deadline_ns());
     if (until_ns == kNeverNs) {
       memory_changed_.wait(lock);

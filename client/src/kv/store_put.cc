@@ -1,6 +1,7 @@
 // Puts: as many blocks at a time as there are slots for, in one transfer.
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "client/src/kv/store.h"
 #include "runtime/core/status.h"
 
@@ -27,8 +28,16 @@ void Store::AdvancePut(Lock& lock, const PutPtr& put) {
     const CallBlock& block = put->blocks[put->next];
     std::optional<Tier> tier;
     ForgetDoubted(block.key);
-    if (TouchPresent(block.key, &tier)) {
+    uint64_t bytes = 0;
+    if (TouchPresent(block.key, &tier, &bytes)) {
       ++facts_.puts_present;
+      if (bytes != block.bytes) {
+        put->call->Set(put->next, {absl::StatusCode::kInvalidArgument, tier, bytes});
+        put->call->Fail(absl::InvalidArgumentError(absl::StrCat(
+            "blocks[", put->next, "] has ", block.bytes, " bytes, and the block under its key, ",
+            tiers::Hex(block.key), ", has ", bytes, ": expected a key's bytes never to change")));
+        continue;
+      }
       put->call->Set(put->next, {absl::StatusCode::kOk, tier, block.bytes});
       continue;
     }

@@ -1,6 +1,7 @@
 // The writer: what is in memory alone goes down in batches, what was given up or erased is
 // un-named, and who flushes waits for both.
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "client/src/kv/store.h"
@@ -36,7 +37,7 @@ bool Store::WriterHasWork() const {
   for (const auto* map : {&file_map_, &object_map_}) {
     if (*map && !((*map)->StillNamed().empty() && (*map)->Doomed().empty())) return true;
   }
-  return !file_pinned_ && WantsRoom() && !memory_map_.Oldest(1, /*dirty=*/true).empty();
+  return !pinned_ && WantsRoom() && !memory_map_.Oldest(1, /*dirty=*/true).empty();
 }
 
 void Store::WriterLoop() {
@@ -70,6 +71,7 @@ absl::StatusOr<std::shared_ptr<Call>> Store::Flush(int64_t deadline_ns) {
   }
   flushes_.push_back(std::move(flush));
   writer_changed_.notify_all();
+  memory_changed_.notify_all();  // its deadline may be the first
   return call;
 }
 
@@ -134,7 +136,7 @@ absl::Status Store::MakeFileRoom(Lock& lock, size_t count) {
   const uint64_t free = file_map_->counts().free;
   if (free >= count) return UnnameDoomed(lock, Tier::kFile);
   const std::vector<uint32_t> oldest = OldestBelow(*file_map_, count - free);
-  if (object_map_) DemoteToObjects(lock, oldest);
+  if (object_map_) SHUNT_RETURN_IF_ERROR(DemoteToObjects(lock, oldest));
   for (const uint32_t slot : oldest) {
     if (!file_map_->held(slot) || file_map_->pins(slot) > 0) continue;  // erased, or asked for
     const std::string key = file_map_->block(slot).key;
@@ -159,10 +161,8 @@ absl::Status Store::WriteToFile(Lock& lock, const std::vector<uint32_t>& slots) 
   }
   if (written.empty()) {
     // All that could be given up is being read: a reader will say when it has ended.
-    file_pinned_ = !file_map_->counts().free && OldestBelow(*file_map_, 1).empty();
-    if (file_pinned_ && !flushes_.empty()) {
-      writer_changed_.wait(lock, [this] { return !file_pinned_; });
-    }
+    pinned_ = !file_map_->counts().free && OldestBelow(*file_map_, 1).empty();
+    WaitUnpinned(lock);
     return absl::OkStatus();
   }
   lock.unlock();
@@ -191,6 +191,14 @@ absl::Status Store::WriteToFile(Lock& lock, const std::vector<uint32_t>& slots) 
 
 absl::Status Store::WriteToObjects(Lock& lock, const std::vector<uint32_t>& slots) {
   for (const uint32_t slot : slots) {
+    if (NobodyWaits()) return absl::CancelledError("the store is being closed");
+    SHUNT_ASSIGN_OR_RETURN(const bool room, MakeObjectRoom(lock));
+    if (!room) {
+      // All objects are being read: as it is with slots of the file.
+      pinned_ = true;
+      WaitUnpinned(lock);
+      return absl::OkStatus();
+    }
     if (!memory_map_.held(slot)) continue;
     const shunt::tiers::Block block = memory_map_.block(slot);
     SHUNT_RETURN_IF_ERROR(PutObject(lock, block, MemoryAt(slot)));
@@ -206,9 +214,12 @@ absl::Status Store::WriteToObjects(Lock& lock, const std::vector<uint32_t>& slot
 }
 
 // Blocks that the file gives up, one after the other through memory of the writer's own. One that
-// cannot be moved stays where it is, and is dropped with its slot.
-void Store::DemoteToObjects(Lock& lock, const std::vector<uint32_t>& file_slots) {
+// cannot be moved stays where it is, and is dropped with its slot. A server or a daemon that does
+// not answer is asked once: the others would wait as long, and with them puts, flushes and Close.
+absl::Status Store::DemoteToObjects(Lock& lock, const std::vector<uint32_t>& file_slots) {
   for (const uint32_t slot : file_slots) {
+    ExpireFlushes(lock);
+    if (NobodyWaits()) return absl::CancelledError("the store is being closed");
     if (!file_map_->held(slot) || object_map_->Find(file_map_->block(slot).key)) continue;
     const shunt::tiers::Block block = file_map_->block(slot);
     file_map_->Pin(slot);
@@ -228,13 +239,20 @@ void Store::DemoteToObjects(Lock& lock, const std::vector<uint32_t>& file_slots)
     file_map_->Unpin(slot);
     if (!status.ok()) {
       ++facts_.errors;
+      // UNKNOWN: no answer, and the server may have it.
+      if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+          absl::IsUnknown(status)) {
+        break;
+      }
     } else if (!file_map_->held(slot)) {
       if (const auto object = object_map_->Find(block.key)) object_map_->Doom(*object);  // erased
     }
   }
+  return absl::OkStatus();
 }
 
-absl::Status Store::PutObject(Lock& lock, const shunt::tiers::Block& block, const std::byte* data) {
+// False: all objects are being read.
+absl::StatusOr<bool> Store::MakeObjectRoom(Lock& lock) {
   if (object_map_->counts().free == 0) {
     for (const uint32_t old : OldestBelow(*object_map_, BatchBlocks())) {
       const std::string key = object_map_->block(old).key;
@@ -245,8 +263,13 @@ absl::Status Store::PutObject(Lock& lock, const shunt::tiers::Block& block, cons
     }
   }
   SHUNT_RETURN_IF_ERROR(UnnameDoomed(lock, Tier::kObjects));
+  return object_map_->counts().free > 0;
+}
+
+absl::Status Store::PutObject(Lock& lock, const shunt::tiers::Block& block, const std::byte* data) {
+  SHUNT_ASSIGN_OR_RETURN(const bool room, MakeObjectRoom(lock));
+  if (!room) return absl::ResourceExhaustedError("all objects are being read");
   const auto slot = object_map_->Reserve(block.key);
-  if (!slot) return absl::ResourceExhaustedError("all objects are being read");
   lock.unlock();
   shunt::tiers::Block named = block;
   named.sum = shunt::tiers::Checksum(0, std::span(data, block.bytes));
@@ -267,27 +290,58 @@ absl::Status Store::PutObject(Lock& lock, const shunt::tiers::Block& block, cons
 
 absl::Status Store::EndFlushes(Lock& lock) {
   while (!flushes_.empty()) {
-    FlushState& flush = flushes_.front();
+    const std::shared_ptr<Call> call = flushes_.front().call;
+    // It may end while the lock is left: its deadline passes.
+    const auto ended = [&] { return flushes_.empty() || flushes_.front().call != call; };
     // Erased, or given up, while the last batch was written: it must not be found again either.
     for (const Tier tier : {Tier::kFile, Tier::kObjects}) {
       SHUNT_RETURN_IF_ERROR(UnnameDoomed(lock, tier));
     }
-    std::erase_if(flush.left, [this](const auto& one) {
+    ExpireFlushes(lock);
+    if (ended()) continue;
+    auto& left = flushes_.front().left;
+    std::erase_if(left, [this](const auto& one) {
       return !memory_map_.dirty(one.first) || memory_map_.generation(one.first) != one.second;
     });
-    if (!flush.left.empty()) {
-      if (NowNs() < flush.call->deadline_ns()) return absl::OkStatus();
-      flush.call->Fail(absl::DeadlineExceededError("not all blocks could be written in time"));
-    } else if (index_ != nullptr) {
+    if (!left.empty()) return absl::OkStatus();
+    if (index_ != nullptr) {
       lock.unlock();
       const absl::Status synced = index_->Sync();
       lock.lock();
       SHUNT_RETURN_IF_ERROR(synced);
     }
-    EndCall(lock, flushes_.front().call.get());
+    if (ended()) continue;
+    EndCall(lock, call.get());
     flushes_.pop_front();
   }
   return absl::OkStatus();
+}
+
+int64_t Store::FirstFlushNs() const {
+  int64_t first_ns = kNeverNs;
+  for (const FlushState& flush : flushes_) first_ns = std::min(first_ns, flush.call->deadline_ns());
+  return first_ns;
+}
+
+// By the memory thread too, as the writer may wait for a disk or a server.
+void Store::ExpireFlushes(Lock& lock) {
+  const int64_t now_ns = NowNs();
+  const size_t expired = std::erase_if(flushes_, [&](const FlushState& flush) {
+    if (flush.call->deadline_ns() > now_ns) return false;
+    flush.call->Fail(absl::DeadlineExceededError("not all blocks could be written in time"));
+    EndCall(lock, flush.call.get());
+    return true;
+  });
+  if (expired > 0) writer_changed_.notify_all();
+}
+
+// Until a reader has ended, if a flush waits for that.
+void Store::WaitUnpinned(Lock& lock) {
+  while (pinned_ && !flushes_.empty()) {
+    const std::chrono::nanoseconds first(FirstFlushNs());
+    writer_changed_.wait_until(lock, std::chrono::steady_clock::time_point(first));
+    ExpireFlushes(lock);
+  }
 }
 
 // Those that wait learn why. What nobody waits for is tried again when somebody does.
