@@ -2,8 +2,8 @@
 //
 //   initiator                                     owner of the section
 //   ask (a message of kAskBytes, then its ids) ──► what is asked for is looked up and checked
-//   pull: slices ◄─────────────────────────────── gathered
-//   push: slices ───────────────────────────────► scattered
+//   pull: slices ◄─────────────────────────────── its pieces
+//   push: slices ───────────────────────────────► its pieces
 //   note: done  ◄──── from who has all of it ────► the notification goes to the agent
 //   note: stop  ◄──── from who gives it up ──────► both move no more than they have granted
 //
