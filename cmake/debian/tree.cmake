@@ -22,7 +22,7 @@ file(COPY ${source}/client/python/shunt DESTINATION ${tree}/usr/lib/python3/dist
   FILES_MATCHING PATTERN "*.py" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE)
 
 set(doc ${tree}/usr/share/doc/shunt)
-foreach(page config install operate transfers migration)
+foreach(page config install kv operate transfers migration)
   file(COPY ${source}/docs/${page}.md DESTINATION ${doc})
 endforeach()
 file(COPY ${source}/LICENSE DESTINATION ${doc})

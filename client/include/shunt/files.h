@@ -1,8 +1,8 @@
 // Files and objects in C++: what transfers name beside memory, over shunt.h, which says what each
 // call does. Included by shunt/client.h.
 //
-//   shunt::File file = session.OpenFile(fd, SHUNT_ACCESS_READ_WRITE);  // the descriptor stays
-//   yours shunt::List blocks = agent.Prepare({file.Blocks(0, block_bytes, count)});
+//   shunt::File file = session.OpenFile(fd, SHUNT_ACCESS_READ_WRITE);  // fd stays yours
+//   shunt::List blocks = agent.Prepare({file.Blocks(0, block_bytes, count)});
 //   agent.Pull(memory.Ids(slots), blocks.Ids(ids)).Wait();  // reads
 //   agent.Push(memory.Ids(slots), blocks.Ids(ids)).Wait();  // writes
 //   file.Sync();
