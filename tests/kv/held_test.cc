@@ -60,8 +60,8 @@ struct HeldStore {
     options.object_endpoint = endpoint;
     options.object_bucket = "bucket";
     options.object_bytes = file_slots * kBlockBytes;
-    options.object_access_key_id = "key";
-    options.object_secret_access_key = "secret";
+    options.object_credentials.access_key_id = "key";
+    options.object_credentials.secret_access_key = "secret";
     client = std::make_unique<StoreClient>(daemon.socket(), options);
   }
 
@@ -160,7 +160,7 @@ TEST_CASE("keys of an object server that are no text are refused, and not repeat
   options.object_endpoint = "silent";
   options.object_bucket = "bucket";
   options.object_bytes = kBlockBytes;
-  options.object_secret_access_key = "\xff secret";
+  options.object_credentials.secret_access_key = "\xff secret";
   ExpectError(SHUNT_INVALID_ARGUMENT, {"object_secret_access_key is no UTF-8 text"},
               [&] { kv::Store(held.client->session, options); });
 }

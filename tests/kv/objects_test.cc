@@ -29,8 +29,8 @@ struct Bucket {
     options.object_bucket = name;
     options.object_prefix = "kv/";
     options.object_bytes = slots * kBlockBytes;
-    options.object_access_key_id = TestOptions().credentials.access_key;
-    options.object_secret_access_key = TestOptions().credentials.secret_key;
+    options.object_credentials.access_key_id = TestOptions().credentials.access_key;
+    options.object_credentials.secret_access_key = TestOptions().credentials.secret_key;
     return options;
   }
   S3Admin admin;

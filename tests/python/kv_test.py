@@ -37,6 +37,11 @@ class World:
 
 
 class Stores(support.DaemonTest):
+    def test_keys_of_objects_are_not_shown(self):
+        objects = shunt.kv.Objects("e", "b", credentials=shunt.ObjectCredentials("id", "a secret", "a token"))
+        self.assertNotIn("a secret", repr(objects))
+        self.assertNotIn("a token", repr(objects))
+
     def test_rows_come_back_through_both_tiers(self):
         w = World(self)
         names = keys(0, 32)

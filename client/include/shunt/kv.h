@@ -27,9 +27,7 @@ struct Options {
   std::string object_bucket{};
   std::string object_prefix{};
   uint64_t object_bytes = 0;
-  std::string object_access_key_id{};
-  std::string object_secret_access_key{};
-  std::string object_session_token{};
+  ObjectCredentials object_credentials{};
 };
 
 // A block and the memory, from Session::Allocate, that it comes from or goes to.
@@ -105,9 +103,9 @@ class Store {
     o.object_bucket = text(options.object_bucket);
     o.object_prefix = text(options.object_prefix);
     o.object_bytes = options.object_bytes;
-    o.object_access_key_id = text(options.object_access_key_id);
-    o.object_secret_access_key = text(options.object_secret_access_key);
-    o.object_session_token = text(options.object_session_token);
+    o.object_access_key_id = text(options.object_credentials.access_key_id);
+    o.object_secret_access_key = text(options.object_credentials.secret_access_key);
+    o.object_session_token = text(options.object_credentials.session_token);
     ThrowIfError(shunt_kv_open(session_.get(), &o, &store_));
   }
   Store(Store&& other) noexcept

@@ -35,6 +35,14 @@ class ObjectCredentials:
     session_token: str = field(default="", repr=False)
 
 
+def signing(credentials: Optional[ObjectCredentials]) -> Tuple[Optional[bytes], Optional[bytes], Optional[bytes]]:
+    """As the library takes it."""
+    if credentials is None:
+        return None, None, None
+    return (credentials.access_key_id.encode(), credentials.secret_access_key.encode(),
+            credentials.session_token.encode())
+
+
 class FileBlocks:
     """Pieces of a file, for lists and sections: made by File.piece, File.blocks and File.strided."""
 
@@ -197,9 +205,7 @@ def create_below(lease: Lease, root: str, path: str, size: int, if_absent: bool,
 
 def _object(what: str, endpoint: str, bucket: str, key: str, credentials: Optional[ObjectCredentials]) -> ObjectStruct:
     names = _text(f"{what}: endpoint", endpoint), _text(f"{what}: bucket", bucket), _text(f"{what}: key", key)
-    signing = (None, None, None) if credentials is None else tuple(
-        text.encode() for text in (credentials.access_key_id, credentials.secret_access_key, credentials.session_token))
-    return ObjectStruct(ctypes.sizeof(ObjectStruct), *names, *signing)
+    return ObjectStruct(ctypes.sizeof(ObjectStruct), *names, *signing(credentials))
 
 
 def open_object(lease: Lease, endpoint: str, bucket: str, key: str, credentials: Optional[ObjectCredentials],

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ._lease import Lease
 from ._library import FOREVER, Library
 from .errors import DeadlineExceeded, Error, FailedPrecondition, InvalidArgument
+from .file import ObjectCredentials, signing
 from .operation import SLICE_NS, nanoseconds
 from .session import Session
 
@@ -104,14 +105,12 @@ class _Functions:
 
 
 class Objects(NamedTuple):
-    """Where the store's objects are: an endpoint of the daemon's configuration, and the keys that sign requests."""
+    """Where the store's objects are: an endpoint of the daemon's configuration, and what signs requests."""
 
     endpoint: str
     bucket: str
     prefix: str = ""
-    access_key_id: Optional[str] = None
-    secret_access_key: Optional[str] = None
-    session_token: Optional[str] = None
+    credentials: Optional[ObjectCredentials] = None  # without, requests are not signed
 
 
 class Result(NamedTuple):
@@ -351,7 +350,7 @@ class Store:
         options = _Options(
             ctypes.sizeof(_Options), block_bytes, memory, text(directory), file_bytes,
             *((None,) * 3 if o is None else (text(o.endpoint), text(o.bucket), text(o.prefix))), object_bytes,
-            *((None,) * 3 if o is None else (text(o.access_key_id), text(o.secret_access_key), text(o.session_token))),
+            *signing(None if o is None else o.credentials),
         )
         functions = _Functions(lease.library)
         pointer = c_void_p()
