@@ -7,6 +7,7 @@ capabilities; the directory is bound into it read-only. So has the daemon, which
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -113,6 +114,10 @@ class Pods(unittest.TestCase):
 
     @classmethod
     def end(cls, process):
+        # The pod's first process too, and with it all others: one that has changed its user does not die with its parent.
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        for child in children.read_text().split() if process.poll() is None else []:
+            os.kill(int(child), signal.SIGKILL)
         process.kill()
         process.wait()
         if process.stdout is not None:
