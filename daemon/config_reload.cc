@@ -1,6 +1,7 @@
 #include "daemon/config_reload.h"
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 
 namespace shunt::daemon {
@@ -8,9 +9,23 @@ namespace {
 
 // What only bounds what comes next. Sockets, threads, CPUs, stores and the cluster stay as they are
 // until the next start: running sessions depend on them.
-constexpr std::string_view kLive[] = {
-    "log_level",    "memory_total", "memory_per_tenant",  "memory_per_session",
-    "grace_period", "warm_ttl",     "warm_communicators", "max_communicators_per_session",
+struct LiveKey {
+  std::string_view name;
+  void (*copy)(Config* to, const Config& from);
+};
+template <auto kMember>
+constexpr LiveKey Live(std::string_view name) {
+  return {name, [](Config* to, const Config& from) { to->*kMember = from.*kMember; }};
+}
+constexpr LiveKey kLive[] = {
+    Live<&Config::log_level>("log_level"),
+    Live<&Config::memory_total>("memory_total"),
+    Live<&Config::memory_per_tenant>("memory_per_tenant"),
+    Live<&Config::memory_per_session>("memory_per_session"),
+    Live<&Config::grace_period>("grace_period"),
+    Live<&Config::warm_ttl>("warm_ttl"),
+    Live<&Config::warm_communicators>("warm_communicators"),
+    Live<&Config::max_communicators_per_session>("max_communicators_per_session"),
 };
 
 // Defaults, but for this one key.
@@ -33,22 +48,16 @@ std::vector<const ConfigKey*> ChangedKeys(const Config& before, const Config& af
 }
 
 bool ChangesLive(const ConfigKey& key) {
-  return std::find(std::begin(kLive), std::end(kLive), key.name) != std::end(kLive);
+  return std::any_of(std::begin(kLive), std::end(kLive),
+                     [&](const LiveKey& live) { return live.name == key.name; });
 }
 
 Config WithLiveKeys(const Config& running, const Config& read) {
   Config config = running;
-  config.log_level = read.log_level;
-  config.memory_total = read.memory_total;
-  config.memory_per_tenant = read.memory_per_tenant;
-  config.memory_per_session = read.memory_per_session;
-  config.grace_period = read.grace_period;
-  config.warm_ttl = read.warm_ttl;
-  config.warm_communicators = read.warm_communicators;
-  config.max_communicators_per_session = read.max_communicators_per_session;
-  for (const std::string_view key : kLive) {
-    config.set_to.erase(std::string(key));
-    if (const auto it = read.set_to.find(key); it != read.set_to.end()) {
+  for (const LiveKey& live : kLive) {
+    live.copy(&config, read);
+    config.set_to.erase(std::string(live.name));
+    if (const auto it = read.set_to.find(live.name); it != read.set_to.end()) {
       config.set_to.insert(*it);
     }
   }

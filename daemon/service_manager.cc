@@ -5,12 +5,12 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <systemd/sd-daemon.h>
-#include <time.h>
 
 #include <cstddef>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/core/clock.h"
 #include "runtime/core/status.h"
 
 namespace shunt::daemon {
@@ -24,12 +24,6 @@ std::string StatusLine(std::string_view words) {
 
 // Best effort: a service manager that does not listen is not the daemon's trouble.
 void Tell(const std::string& message) { (void)sd_notify(0, message.c_str()); }
-
-int64_t MonotonicUs() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1'000'000 + now.tv_nsec / 1000;
-}
 
 const char* TypeWords(int type) {
   return type == SOCK_STREAM ? "stream" : type == SOCK_SEQPACKET ? "sequential-packet" : "other";
@@ -63,7 +57,7 @@ void TellReady(std::string_view words) { Tell(absl::StrCat("READY=1\n", StatusLi
 void TellStatus(std::string_view words) { Tell(StatusLine(words)); }
 
 void TellReloading(std::string_view words) {
-  Tell(absl::StrCat("RELOADING=1\nMONOTONIC_USEC=", MonotonicUs(), "\n", StatusLine(words)));
+  Tell(absl::StrCat("RELOADING=1\nMONOTONIC_USEC=", NowNs() / 1000, "\n", StatusLine(words)));
 }
 
 void TellStopping(std::string_view words, std::chrono::nanoseconds at_most) {

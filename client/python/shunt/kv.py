@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import threading
 import warnings
@@ -20,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._lease import Lease
-from ._library import FOREVER, Library
-from .errors import DeadlineExceeded, Error, FailedPrecondition, InvalidArgument
+from ._library import Library
+from .errors import Error, FailedPrecondition, InvalidArgument
 from .file import ObjectCredentials, signing
-from .operation import SLICE_NS, nanoseconds
+from .operation import nanoseconds, until_done, wait_in_slices
 from .session import Session
 
 _TIERS = ("memory", "file", "objects")
@@ -189,20 +188,9 @@ class Call:
     def wait(self, timeout: Optional[float] = None) -> List[Result]:
         """Until it has ended; raises what it failed with. With a `timeout` in seconds, DeadlineExceeded if it has not
         ended by then; it goes on."""
-        left = FOREVER if timeout is None else nanoseconds(self._what, timeout)
-        while self._results is None:
-            now = min(left, SLICE_NS)
-            status = self._store.functions.call_wait(self._pointer, now)
-            if status != DeadlineExceeded.code:
-                self._finish(status)
-                break
-            still_running = self._store.lease.library.error(status)
-            if self.done():
-                break
-            if left != FOREVER:
-                left -= now
-                if left <= 0:
-                    raise still_running
+        if self._results is None:
+            wait_in_slices(self._what, timeout, lambda ns: self._store.functions.call_wait(self._pointer, ns),
+                           self._store.lease.library.error, self.done, self._finish)
         if self._error is not None:
             raise self._error
         return self.results()
@@ -218,20 +206,7 @@ class Call:
         return (yield from self._await().__await__())
 
     async def _await(self) -> List[Result]:
-        if not self.done():
-            loop = asyncio.get_running_loop()
-            ended = loop.create_future()
-
-            def readable() -> None:
-                if not ended.done() and self.done():
-                    ended.set_result(None)
-
-            fd = self.fileno()
-            loop.add_reader(fd, readable)
-            try:
-                await ended
-            finally:
-                loop.remove_reader(fd)
+        await until_done(self.done, self.fileno)
         return self.wait()
 
     def fileno(self) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import warnings
-from typing import Any, Generic, Optional, Tuple, TypeVar
+from typing import Any, Callable, Generic, Optional, Tuple, TypeVar
 
 from ._lease import Lease
 from ._library import FOREVER
@@ -24,6 +25,43 @@ def nanoseconds(what: str, seconds: Optional[float]) -> int:
     if seconds >= 9e9:
         return FOREVER
     return max(1, int(seconds * 1e9))
+
+
+def wait_in_slices(what: str, timeout: Optional[float], wait: Callable[[int], int], error: Callable[[int], Error],
+                   done: Callable[[], bool], finish: Callable[[int], None]) -> None:
+    """Waits by `wait(nanoseconds)` until `done()`, or gives its status to `finish`; DeadlineExceeded after `timeout`."""
+    left = FOREVER if timeout is None else nanoseconds(what, timeout)
+    while True:
+        now = min(left, SLICE_NS)
+        status = wait(now)
+        if status != DeadlineExceeded.code:
+            return finish(status)
+        still_running = error(status)
+        if done():
+            return
+        if left != FOREVER:
+            left -= now
+            if left <= 0:
+                raise still_running
+
+
+async def until_done(done: Callable[[], bool], fileno: Callable[[], int]) -> None:
+    """In an event loop: until `done()`, which is asked whenever the descriptor is readable."""
+    if done():
+        return
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+
+    def readable() -> None:
+        if not ended.done() and done():
+            ended.set_result(None)
+
+    fd = fileno()
+    loop.add_reader(fd, readable)
+    try:
+        await ended
+    finally:
+        loop.remove_reader(fd)
 
 
 class Operation(Generic[T]):
@@ -63,20 +101,10 @@ class Operation(Generic[T]):
     def wait(self, timeout: Optional[float] = None) -> T:
         """The call's result, or its exception. With a `timeout` in seconds, DeadlineExceeded if the operation
         has not ended by then; it stays in flight. Without one, the operation's own deadline ends the wait."""
-        left = FOREVER if timeout is None else nanoseconds(self._what, timeout)
-        while not self._ended:
-            now = min(left, SLICE_NS)
-            status = self._lease.library.op_wait(self._pointer, now)
-            if status != DeadlineExceeded.code:
-                self._finish(status)
-                break
-            still_running = self._lease.library.error(status)
-            if self.done():
-                break
-            if left != FOREVER:
-                left -= now
-                if left <= 0:
-                    raise still_running
+        library = self._lease.library
+        if not self._ended:
+            wait_in_slices(self._what, timeout, lambda ns: library.op_wait(self._pointer, ns), library.error,
+                           self.done, self._finish)
         if self._error is not None:
             raise self._error
         return self._result

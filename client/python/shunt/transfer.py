@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import warnings
 from typing import Any, Generator, NamedTuple, Optional, Tuple
 
 from ._lease import Lease
-from ._library import FOREVER, ReportStruct
-from .errors import DeadlineExceeded, Error
-from .operation import SLICE_NS, nanoseconds
+from ._library import ReportStruct
+from .errors import Error
+from .operation import until_done, wait_in_slices
 
 
 class Report(NamedTuple):
@@ -65,20 +64,10 @@ class Transfer:
     def wait(self, timeout: Optional[float] = None) -> None:
         """Until it has ended; raises what it failed with. With a `timeout` in seconds, DeadlineExceeded if it has
         not ended by then; it goes on. Without one, its own deadline ends the wait."""
-        left = FOREVER if timeout is None else nanoseconds(self._what, timeout)
-        while not self._ended:
-            now = min(left, SLICE_NS)
-            status = self._lease.library.transfer_wait(self._pointer, now)
-            if status != DeadlineExceeded.code:
-                self._finish(status)
-                break
-            still_running = self._lease.library.error(status)
-            if self.done():
-                break
-            if left != FOREVER:
-                left -= now
-                if left <= 0:
-                    raise still_running
+        library = self._lease.library
+        if not self._ended:
+            wait_in_slices(self._what, timeout, lambda ns: library.transfer_wait(self._pointer, ns), library.error,
+                           self.done, self._finish)
         if self._error is not None:
             raise self._error
 
@@ -87,20 +76,7 @@ class Transfer:
         yield from self._await().__await__()
 
     async def _await(self) -> None:
-        if not self.done():
-            loop = asyncio.get_running_loop()
-            ended = loop.create_future()
-
-            def readable() -> None:
-                if not ended.done() and self.done():
-                    ended.set_result(None)
-
-            fd = self.fileno()
-            loop.add_reader(fd, readable)
-            try:
-                await ended
-            finally:
-                loop.remove_reader(fd)
+        await until_done(self.done, self.fileno)
         self.wait()
 
     def cancel(self) -> None:

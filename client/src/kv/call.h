@@ -23,7 +23,6 @@ struct BlockResult {
 // Thread-safe. Shared by its handle and the store's threads; needs neither in the end.
 class Call {
  public:
-  // `parts` end on their own; the call ends with the last of them.
   Call(size_t blocks, int64_t deadline_ns) : deadline_ns_(deadline_ns), results_(blocks) {}
 
   // ---- For who has made the call
