@@ -124,7 +124,6 @@ class StoreRegions {
   void SessionGone(uint64_t session);
   std::vector<std::shared_ptr<StoreRegion>> List(uint64_t session) const;
 
-  const StoreHosts& hosts() const { return hosts_; }
 
  private:
   struct Entry {
