@@ -52,7 +52,7 @@ struct StoreRegion {
 // Says that a transfer uses the region: it is not freed meanwhile.
 struct StoreUse {
   std::shared_ptr<StoreRegion> region;
-  std::shared_ptr<const std::string> count;
+  std::shared_ptr<const std::string> use;  // what for; its holders are counted
 };
 
 // Thread-safe.
@@ -123,7 +123,6 @@ class StoreRegions {
   // All of it goes, and who waits for its store is told; what transfers use goes when they end.
   void SessionGone(uint64_t session);
   std::vector<std::shared_ptr<StoreRegion>> List(uint64_t session) const;
-
 
  private:
   struct Entry {
