@@ -129,6 +129,23 @@ SHUNT_API int shunt_free(shunt_session* session, void* pointer);
 /* The id of the region that holds `pointer`, or NOT_FOUND. */
 SHUNT_API int shunt_region_id(shunt_session* session, const void* pointer, uint64_t* region_id);
 
+/* Registers the whole CUDA allocation that holds `pointer`, for collectives of communicators with
+ * SHUNT_JOIN_DEVICE and for transfers: what is named of it later needs no further registration.
+ * Known already: costs nothing, and counts. Memory of cudaMalloc, of cuMemCreate with an exportable
+ * handle (PyTorch's expandable segments, shunt_alloc_device). INVALID_ARGUMENT: no CUDA memory;
+ * FAILED_PRECONDITION, in words: memory that cannot be shared (cudaMallocAsync, managed), or that
+ * the daemon cannot open; UNIMPLEMENTED: the daemon has no such GPU; UNAVAILABLE: no CUDA driver
+ * here. */
+SHUNT_API int shunt_register(shunt_session* session, const void* pointer);
+/* Once for each shunt_register; the last forgets the allocation. Before the memory is freed.
+ * FAILED_PRECONDITION names an operation in flight that uses it. */
+SHUNT_API int shunt_deregister(shunt_session* session, const void* pointer);
+/* GPU memory that can be shared with any daemon, also from inside a container; registered.
+ * `device`: the ordinal of this process. Freed by shunt_free_device. */
+SHUNT_API int shunt_alloc_device(shunt_session* session, int32_t device, size_t bytes,
+                                 void** pointer);
+SHUNT_API int shunt_free_device(shunt_session* session, void* pointer);
+
 /* ---- Communicators -----------------------------------------------------------------------------
  */
 
@@ -148,7 +165,11 @@ typedef struct shunt_join_options {
 typedef enum shunt_join_flag {
   /* The same inputs give the same bits in every run on as many nodes: nothing that was measured
    * decides how they meet. */
-  SHUNT_JOIN_DETERMINISTIC = 1
+  SHUNT_JOIN_DETERMINISTIC = 1,
+  /* Buffers of its calls may be GPU memory (registered, see shunt_register, or registered at their
+   * first call), and calls may have a stream. All ranks give the flag, and are on one node.
+   * UNIMPLEMENTED: the daemon has no GPU. */
+  SHUNT_JOIN_DEVICE = 2
 } shunt_join_flag;
 
 /* Returns when all ranks have joined. DEADLINE_EXCEEDED names the ranks that are missing,
@@ -186,11 +207,19 @@ SHUNT_API int32_t shunt_world_size(const shunt_comm* comm);
  * does; the daemon is not asked to see it through. For callers that wait at once, but in slices. */
 #define SHUNT_CALL_ONLY_WHILE_WAITING 1u
 
+/* `stream` holds: the call takes effect where it stands in that CUDA stream (a CUstream, NULL the
+ * legacy default one) and the stream goes on when this rank's result is there. The call returns at
+ * once, with `op` NULL too: its outcome then shows at the next call, or in shunt_sync. While the
+ * stream is being captured the call becomes part of the graph, and `op` must be NULL. */
+#define SHUNT_CALL_STREAM 2u
+
 typedef struct shunt_call {
   size_t struct_size;
   int64_t timeout_ns;
   const void* scalar; /* SHUNT_PREMUL_SUM: one element of the data type, this rank's factor */
   uint32_t flags;     /* SHUNT_CALL_… */
+  uint32_t reserved;  /* 0 */
+  void* stream;       /* SHUNT_CALL_STREAM */
 } shunt_call;
 
 /* `call` may be NULL everywhere. */
@@ -234,6 +263,10 @@ SHUNT_API int shunt_send(shunt_comm* comm, const void* in, uint64_t count, shunt
 SHUNT_API int shunt_recv(shunt_comm* comm, void* out, uint64_t count, shunt_dtype dtype,
                          int32_t peer, const shunt_call* call, shunt_op** op);
 SHUNT_API int shunt_barrier(shunt_comm* comm, const shunt_call* call, shunt_op** op);
+
+/* Waits until all calls on streams that were made on `comm` have ended, and returns the first
+ * failure. */
+SHUNT_API int shunt_sync(shunt_comm* comm, int64_t timeout_ns);
 
 /* Calls of this thread on `comm` between begin and end are collected and submitted as one; their
  * `op` must be NULL. End blocks for all of them, or gives one handle for all. */

@@ -36,7 +36,12 @@ struct alignas(64) Submission {
   uint64_t communicator_id;
   uint64_t sequence;
   int64_t deadline_ns;  // CLOCK_MONOTONIC
-  uint64_t reserved[3];
+  // kServe on a communicator with GPU memory: where the caller's stream meets the operation
+  // (runtime/gpu/worker/protocol.h, GateWords). Region 0: no stream.
+  uint64_t gate_region;
+  uint64_t gate_offset;
+  uint32_t gate_generation;
+  uint32_t pad;
 };
 static_assert(sizeof(Submission) == 64);
 
