@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/admin_views.h"
 #include "daemon/cluster/cluster.h"
 #include "daemon/services.h"
 #include "daemon/version.h"
@@ -33,18 +34,21 @@ void AddCluster(const cluster::ClusterView& view, v1::ClusterStatus* out) {
   out->set_membership_trouble(std::string(view.membership.message()));
   for (const cluster::PeerTable::Row& row : view.peers) {
     if (row.state == cluster::PeerTable::State::kSelf) continue;
-    v1::NodeStatus* node = out->add_nodes();
-    node->set_name(row.member.name);
-    node->set_address(row.member.address);
-    node->set_state(std::string(cluster::PeerTable::Name(row.state)));
-    node->set_why(row.why);
-    node->set_role(std::string(cluster::Name(row.role)));
+    ToProto(row, out->add_nodes());
   }
 }
 
+}  // namespace
+
 bool SeesAll(const Peer& peer) { return peer.uid == 0 || peer.uid == ::geteuid(); }
 
-}  // namespace
+void ToProto(const cluster::PeerTable::Row& row, v1::NodeStatus* node) {
+  node->set_name(row.member.name);
+  node->set_address(row.member.address);
+  node->set_state(std::string(cluster::PeerTable::Name(row.state)));
+  node->set_why(row.why);
+  node->set_role(std::string(cluster::Name(row.role)));
+}
 
 v1::GetStatusResponse Services::GetStatus(const Peer& peer) const {
   v1::GetStatusResponse response;
@@ -62,6 +66,12 @@ v1::GetStatusResponse Services::GetStatus(const Peer& peer) const {
   response.set_operations_served(context_.operations->served.load());
   response.set_operations_failed(context_.operations->failed.load());
   response.set_stopping(stopping());
+  const Drain::View drain = drain_.view();
+  response.set_state(std::string(Drain::Name(drain.state)));
+  response.set_drain_seconds_left(drain.seconds_left);
+  response.set_communicators_busy(static_cast<uint32_t>(drain.communicators));
+  response.set_drain_cut_off(drain.cut_off);
+  response.set_transfers_in_flight(static_cast<uint32_t>(drain.transfers));
   // Names and addresses of other machines are no tenant's business.
   if (context_.operations->cluster != nullptr && SeesAll(peer)) {
     AddCluster(context_.operations->cluster->GetView(), response.mutable_cluster());
@@ -168,19 +178,6 @@ absl::Status Services::Explain(const Peer& peer, const v1::ExplainRequest& reque
     out->set_chosen(candidate.net.algorithm == shape.net.algorithm);
   }
   return absl::OkStatus();
-}
-
-v1::GetTopologyResponse Services::GetTopology() const {
-  v1::GetTopologyResponse response;
-  response.set_cpus(static_cast<uint32_t>(context_.topology->cpus.size()));
-  response.set_memory_bytes(context_.topology->memory_bytes);
-  for (const topology::NumaNode& node : context_.topology->numa_nodes) {
-    v1::NumaNode* out = response.add_numa_nodes();
-    out->set_index(static_cast<uint32_t>(node.index));
-    out->set_cpus(topology::FormatCpuList(node.cpus));
-    out->set_memory_bytes(node.memory_bytes);
-  }
-  return response;
 }
 
 }  // namespace shunt::daemon

@@ -104,7 +104,8 @@ bool Overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes) {
 
 absl::StatusOr<v1::SubmitResponse> Services::Submit(const SessionPtr& session,
                                                     const v1::SubmitRequest& request) {
-  SHUNT_RETURN_IF_ERROR(CheckNotStopping());
+  // While the daemon drains, what other ranks have begun may end.
+  if (stopping()) return CheckNotStopping();
   SHUNT_ASSIGN_OR_RETURN(const Membership membership,
                          session->FindMembership(request.communicator_id()));
   if (!membership.daemon_posts) {
@@ -252,6 +253,9 @@ void Services::OnSubmission(const SessionPtr& session, const ring::Submission& s
       return;
     }
     case ring::Opcode::kTransfer:
+      if (const absl::Status status = CheckNotStopping(); !status.ok()) {
+        return context_.transfers->FailOnRing(session, submission.token, status);
+      }
       return context_.transfers->PostFromRing(session, submission);
   }
   // An opcode that this daemon does not know: no completion is owed.

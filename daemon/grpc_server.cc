@@ -515,6 +515,23 @@ void Server::ExpectAll() {
            *response = services->GetTopology();
            return absl::OkStatus();
          });
+  OnPeer(
+      &admin_, &A::RequestListLinks,
+      [services](const Peer& peer, const v1::ListLinksRequest&, v1::ListLinksResponse* response) {
+        absl::StatusOr<v1::ListLinksResponse> links = services->ListLinks(peer);
+        if (links.ok()) *response = *std::move(links);
+        return links.status();
+      });
+  OnPeer(&admin_, &A::RequestListTransfers,
+         [services](const Peer& peer, const v1::ListTransfersRequest&,
+                    v1::ListTransfersResponse* response) {
+           *response = services->ListTransfers(peer);
+           return absl::OkStatus();
+         });
+  OnPeer(&admin_, &A::RequestDrain,
+         [services](const Peer& peer, const v1::DrainRequest& request, v1::DrainResponse*) {
+           return services->DrainNow(peer, request);
+         });
 }
 
 void Server::ExpectTransfers() {

@@ -4,12 +4,29 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <chrono>
+#include <deque>
 #include <memory>
+#include <mutex>
+#include <utility>
 
 namespace shunt::daemon {
 namespace {
 
+constexpr size_t kTroublesMax = 50;
+constexpr size_t kTroubleBytesMax = 600;
+
 bool g_json = false;  // written before any thread starts
+std::mutex g_troubles_mutex;
+std::deque<LogRecord> g_troubles;  // oldest first
+
+void Remember(LogLevel level, std::string line) {
+  if (line.size() > kTroubleBytesMax) line = line.substr(0, kTroubleBytesMax) + "...";
+  const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
+  const std::lock_guard lock(g_troubles_mutex);
+  g_troubles.push_back({now.count(), level, std::move(line)});
+  if (g_troubles.size() > kTroublesMax) g_troubles.pop_front();
+}
 
 spdlog::level::level_enum ToSpdlog(LogLevel level) {
   switch (level) {
@@ -117,7 +134,13 @@ std::string FormatLogLine(bool json, std::string_view event,
   return line;
 }
 
+std::vector<LogRecord> LastTroubles() {
+  const std::lock_guard lock(g_troubles_mutex);
+  return {g_troubles.rbegin(), g_troubles.rend()};
+}
+
 void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
+  if (level >= LogLevel::kWarn) Remember(level, FormatLogLine(/*json=*/false, event, fields));
   if (!LogEnabled(level)) return;
   const std::string line = FormatLogLine(g_json, event, fields);
   spdlog::default_logger_raw()->log(ToSpdlog(level),

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 namespace shunt::daemon {
 
@@ -42,6 +43,14 @@ inline void LogError(std::string_view event, std::initializer_list<LogField> fie
 inline void LogWarn(std::string_view event, std::initializer_list<LogField> fields = {}) {
   Log(LogLevel::kWarn, event, fields);
 }
+
+// The last warnings and errors that were logged, newest first.
+struct LogRecord {
+  double unix_seconds = 0;
+  LogLevel level = LogLevel::kWarn;
+  std::string line;  // as text, whatever the format of the log
+};
+std::vector<LogRecord> LastTroubles();
 
 // The line without time and level: what Log writes, for tests.
 std::string FormatLogLine(bool json, std::string_view event,

@@ -237,11 +237,13 @@ void NodeEngine::OnCompletion(const transport::Completion& c) {
     case transport::Event::kPeerUp: {
       const NodeKey& node = peers_[c.peer]->node;
       LogInfo("node connected", {{"node", node.name}});
+      peers_[c.peer]->connected = true;
       BeginProbe(c.peer);
       pulls_->PeerUp(c.peer, BetweenId(node, "transfers"), node_ < node.name);
       return;
     }
     case transport::Event::kPeerLost: {
+      peers_[c.peer]->connected = false;
       const NodeKey node = peers_[c.peer]->node;
       const std::string& gone = peers_[c.peer]->gone;
       const std::string why = gone.empty() ? c.text : gone;

@@ -152,6 +152,22 @@ class NodeEngine {
   };
   absl::StatusOr<View> Describe(uint64_t wire_id) const;
 
+  // For who looks on: connections to other nodes, and transfers with them; each waits for a turn of
+  // the driving thread, so not on that one. node_engine_view.cc.
+  struct LinkView {
+    NodeKey node;
+    transport::PeerId connection = 0;  // its number, never used again
+    bool connected = false;
+    exchange::LinkNumbers measured;  // when it was made; zeros: not yet
+    transport::PeerCounters counters;
+  };
+  std::vector<LinkView> Links() const;
+  struct FlowView {
+    pull::PullEngine::FlowView flow;
+    std::string node;
+  };
+  std::vector<FlowView> Flows() const;
+
  private:
   struct Running;
   struct SpanState;

@@ -51,6 +51,7 @@ void NodeEngine::OnProbe(uint64_t number, const transport::Completion& completio
                             {"latency_ns", measured.latency_ns},
                             {"message_ns", measured.message_ns},
                             {"bytes_per_s", measured.bytes_per_s}});
+  peers_[completion.peer]->measured = measured;
   estimate_.AddProbe(measured);
   std::lock_guard lock(mutex_);
   numbers_ = estimate_.numbers();

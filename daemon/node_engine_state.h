@@ -31,6 +31,8 @@ struct NodeEngine::PeerState {
   NodeKey node;
   std::optional<transport::TcpPeer> info;  // none: spoken of, but not met yet
   std::string gone;                        // why it was forgotten
+  bool connected = false;
+  exchange::LinkNumbers measured;
 };
 
 struct NodeEngine::SpanState {

@@ -13,6 +13,7 @@
 #include "daemon/client_fd.h"
 #include "daemon/communicator_table.h"
 #include "daemon/config.h"
+#include "daemon/drain.h"
 #include "daemon/event_loop.h"
 #include "daemon/scheduler.h"
 #include "daemon/session_table.h"
@@ -171,16 +172,27 @@ class Services {
                        v1::ExplainResponse* response) const;
   v1::GetTopologyResponse GetTopology() const;
 
+  // admin_views.cc: the same.
+  // PERMISSION_DENIED for others than root and the daemon's own user; so is DrainNow.
+  absl::StatusOr<v1::ListLinksResponse> ListLinks(const Peer& peer) const;
+  v1::ListTransfersResponse ListTransfers(const Peer& peer) const;
+  absl::Status DrainNow(const Peer& peer, const v1::DrainRequest& request);
+  // All that root sees, bounded.
+  v1::StatusPage GetStatusPage() const;
+  const Drain& drain() const { return drain_; }
+
   // From now on nothing new begins: UNAVAILABLE.
   void BeginStop() { stopping_.store(true); }
   bool stopping() const { return stopping_.load(); }
   const ServiceContext& context() const { return context_; }
 
  private:
+  // That something may begin: neither stopping nor drained.
   absl::Status CheckNotStopping() const;
 
   const ServiceContext context_;
   const int64_t started_ns_;
+  Drain drain_;
   std::atomic<bool> stopping_ = false;
   std::atomic<uint64_t> next_operation_id_ = 1;
 };

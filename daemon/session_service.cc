@@ -21,11 +21,17 @@ bool HasExited(const Peer& peer) {
 
 }  // namespace
 
-Services::Services(ServiceContext context) : context_(std::move(context)), started_ns_(NowNs()) {}
+Services::Services(ServiceContext context)
+    : context_(std::move(context)),
+      started_ns_(NowNs()),
+      drain_(context_.loop, context_.communicators, context_.transfers) {}
 
 absl::Status Services::CheckNotStopping() const {
-  if (!stopping()) return absl::OkStatus();
-  return absl::UnavailableError("shuntd is stopping and begins nothing new");
+  if (stopping()) return absl::UnavailableError("shuntd is stopping and begins nothing new");
+  if (!drain_.active()) return absl::OkStatus();
+  return absl::UnavailableError(
+      "shuntd is drained for its node's maintenance and begins nothing new; go to another node, or "
+      "wait for `shuntctl drain --undo`");
 }
 
 absl::StatusOr<OpenedSession> Services::OpenSession(const Peer& peer,

@@ -7,35 +7,16 @@
 
 namespace shunt::tools {
 
-void Json::Key(std::string_view key) {
-  Separate();
-  Quote(key);
-  body_ += ": ";
-  keyed_ = true;
+namespace {
+
+// Of UTF-8 on a terminal, as long as nobody uses wide or combining characters.
+size_t Width(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+  }));
 }
 
-void Json::Separate() {
-  if (!keyed_ && !body_.empty()) body_ += ", ";
-  keyed_ = false;
-}
-
-void Json::Quote(std::string_view text) {
-  body_ += '"';
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      body_ += '\\';
-      body_ += c;
-    } else if (byte < 0x20 || byte == 0x7f) {
-      char escape[8];
-      std::snprintf(escape, sizeof(escape), "\\u%04x", byte);
-      body_ += escape;
-    } else {
-      body_ += c;
-    }
-  }
-  body_ += '"';
-}
+}  // namespace
 
 std::string Printable(std::string_view text) {
   std::string out;
@@ -46,28 +27,38 @@ std::string Printable(std::string_view text) {
   return out;
 }
 
-std::string Table::Text() const {
-  std::vector<size_t> widths(rows_.front().size());
-  std::vector<bool> numbers(widths.size(), rows_.size() > 1);
-  for (size_t r = 0; r < rows_.size(); ++r) {
-    for (size_t c = 0; c < widths.size(); ++c) {
-      widths[c] = std::max(widths[c], rows_[r][c].size());
-      if (r > 0 && (rows_[r][c].empty() ||
-                    rows_[r][c].find_first_not_of("0123456789.") != std::string::npos)) {
-        numbers[c] = false;
+std::string Table::Text(const Style& style) const {
+  std::vector<std::string> header = rows_.front();
+  std::vector<size_t> widths(header.size());
+  std::vector<bool> right(header.size(), rows_.size() > 1);
+  for (size_t c = 0; c < header.size(); ++c) {
+    const bool forced = !header[c].empty() && header[c].front() == '>';
+    if (forced) header[c].erase(0, 1);
+    widths[c] = Width(header[c]);
+    for (size_t r = 1; r < rows_.size(); ++r) {
+      const std::string& cell = rows_[r][c];
+      widths[c] = std::max(widths[c], Width(cell));
+      if (cell.empty() || cell.find_first_not_of("0123456789.") != std::string::npos) {
+        right[c] = false;
       }
     }
+    right[c] = right[c] || forced;
   }
   std::string text;
-  for (const std::vector<std::string>& row : rows_) {
+  for (size_t r = 0; r < rows_.size(); ++r) {
+    const std::vector<std::string>& row = r == 0 ? header : rows_[r];
     std::string line;
-    for (size_t c = 0; c < widths.size(); ++c) {
-      const std::string pad(widths[c] - row[c].size(), ' ');
-      absl::StrAppend(&line, c == 0 ? "" : "  ", numbers[c] ? pad : "", row[c],
-                      numbers[c] ? "" : pad);
+    size_t trailing = 0;  // spaces at the end, which nobody needs
+    for (size_t c = 0; c < row.size(); ++c) {
+      const std::string pad(widths[c] - Width(row[c]), ' ');
+      const bool state = r > 0 && (header[c] == "STATE" || header[c] == "RESULT");
+      const std::string cell = state ? style.State(row[c], row[c]) : row[c];
+      absl::StrAppend(&line, c == 0 ? "" : "  ", right[c] ? pad : "", cell, right[c] ? "" : pad);
+      const size_t spaces = row[c].empty() ? pad.size() + (c == 0 ? 0 : 2) : 0;
+      trailing = row[c].empty() ? trailing + spaces : (right[c] ? 0 : pad.size());
     }
-    line.erase(line.find_last_not_of(' ') + 1);
-    absl::StrAppend(&text, line, "\n");
+    line.resize(line.size() - trailing);
+    absl::StrAppend(&text, r == 0 && rows_.size() > 1 ? style.Bold(line) : line, "\n");
   }
   return text;
 }
@@ -83,6 +74,41 @@ std::string SizeText(uint64_t bytes) {
   char text[32];
   std::snprintf(text, sizeof(text), value >= 100 || unit == 0 ? "%.0f %s" : "%.1f %s", value,
                 kUnits[unit]);
+  return text;
+}
+
+std::string RateText(double bytes_per_second) {
+  if (!(bytes_per_second > 0)) return "-";
+  return absl::StrCat(SizeText(static_cast<uint64_t>(bytes_per_second)), "/s");
+}
+
+std::string BitRateText(uint64_t bits_per_second) {
+  static constexpr const char* kUnits[] = {"bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"};
+  if (bits_per_second == 0) return "-";
+  double value = static_cast<double>(bits_per_second);
+  size_t unit = 0;
+  for (; value >= 1000 && unit + 1 < std::size(kUnits); ++unit) value /= 1000;
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.4g %s", value, kUnits[unit]);
+  return text;
+}
+
+std::string TimeText(double seconds) {
+  char text[32];
+  if (seconds < 1e-3) {
+    std::snprintf(text, sizeof(text), "%.1f us", 1e6 * seconds);
+  } else if (seconds < 1) {
+    std::snprintf(text, sizeof(text), "%.2f ms", 1e3 * seconds);
+  } else {
+    std::snprintf(text, sizeof(text), "%.2f s", seconds);
+  }
+  return text;
+}
+
+std::string PartText(double part, double whole) {
+  if (!(whole > 0)) return "-";
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.0f %%", 100 * part / whole);
   return text;
 }
 

@@ -79,6 +79,9 @@ void StoreMover::Advance() {
 }
 
 void StoreMover::Took(uint64_t batch, const storage::Completion& completion) {
+  if (completion.status.ok()) {
+    bytes_done_.fetch_add(completion.bytes, std::memory_order_relaxed);
+  }
   std::erase_if(under_way_, [batch](const auto& one) { return one.first == batch; });
   if (!completion.status.ok()) Stop(completion.status);
   Advance();

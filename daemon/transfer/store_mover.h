@@ -2,6 +2,7 @@
 // does not grow with the transfer, and other transfers' batches come in between.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -40,6 +41,8 @@ class StoreMover : public std::enable_shared_from_this<StoreMover> {
   // Any thread, also before Start. Ends it soon, for that reason, unless all has been moved. The
   // first reason counts.
   void Cancel(const absl::Status& why);
+  // Of batches that are done. Any thread.
+  uint64_t bytes_done() const { return bytes_done_.load(std::memory_order_relaxed); }
 
  private:
   std::vector<storage::Piece> NextBatch();
@@ -53,6 +56,7 @@ class StoreMover : public std::enable_shared_from_this<StoreMover> {
   bool more_ = true;
   absl::Status status_;
   uint64_t next_batch_ = 1;
+  std::atomic<uint64_t> bytes_done_ = 0;
   // Under way: the batch, and what its store cancels it by.
   std::vector<std::pair<uint64_t, uint64_t>> under_way_;
   Ended ended_;

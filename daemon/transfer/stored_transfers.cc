@@ -131,6 +131,7 @@ absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::MakeStored(const Sides&
   }
   SHUNT_RETURN_IF_ERROR(ReserveNotification(sides, posted, &setup));
   auto mover = std::make_shared<StoreMover>(std::move(moved));
+  setup.moved = [mover] { return mover->bytes_done(); };
   setup.cancel = [mover](const absl::Status& why) { mover->Cancel(why); };
   auto transfer = std::make_shared<Transfer>(std::move(setup));
   *start = [mover, transfer, stores] {

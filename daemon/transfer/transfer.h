@@ -17,6 +17,7 @@
 #include "runtime/memory/region_table.h"
 #include "runtime/p2p/copier.h"
 #include "runtime/p2p/work_pool.h"
+#include "runtime/pull/flow.h"
 
 namespace shunt::daemon {
 
@@ -44,6 +45,10 @@ class Transfer final : public p2p::Work {
     std::string counterpart_text;  // for its death
     uint64_t bytes = 0;
     Route route = Route::kCopy;
+    p2p::Priority priority = p2p::Priority::kBulk;
+    std::string other;      // for who looks on: agent "NAME" or "NAME@NODE"; empty: own memory
+    pull::FlowId flow = 0;  // with another node: the engine's number
+    std::function<uint64_t()> moved;  // bytes, of one with a store
     // Either a copy here, and every region that it touches; or what ends it on another thread,
     // which then calls Finish.
     std::vector<memory::RegionUse> uses;
@@ -76,6 +81,16 @@ class Transfer final : public p2p::Work {
   uint64_t bytes() const { return setup_.bytes; }
   uint64_t chunks() const { return setup_.copier->chunks(); }
   bool is_copy() const { return setup_.route == Route::kCopy; }
+  Route route() const { return setup_.route; }
+  p2p::Priority priority() const { return setup_.priority; }
+  const std::string& other() const { return setup_.other; }
+  pull::FlowId flow() const { return setup_.flow; }
+  int64_t posted_ns() const { return posted_ns_; }
+  // What is in place; of one with another node its engine knows (0 here).
+  uint64_t bytes_done() const {
+    if (setup_.copier != nullptr) return setup_.copier->bytes_done();
+    return setup_.moved ? setup_.moved() : 0;
+  }
 
   // In `ended` and after it.
   TransferReport report() const;

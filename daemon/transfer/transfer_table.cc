@@ -156,6 +156,11 @@ absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::Begin(const SessionPtr&
   setup.bytes = sides.plan->bytes();
   setup.ended = [this](Transfer& transfer) { Ended(transfer); };
   setup.route = sides.route;
+  setup.priority = posted.priority;
+  if (sides.published != nullptr) {
+    setup.other = sides.published->agent;
+    if (sides.remote()) absl::StrAppend(&setup.other, "@", sides.published->node);
+  }
   std::function<void()> start;
   SHUNT_ASSIGN_OR_RETURN(const std::shared_ptr<Transfer> transfer,
                          sides.route == Route::kCopy ? MakeLocal(sides, posted, std::move(setup))

@@ -82,6 +82,8 @@ class TransferTable {
   // Of the ring: what is wrong is the transfer's outcome. By the poller: long posts are looked at
   // elsewhere.
   void PostFromRing(const SessionPtr& session, const ring::Submission& submission);
+  // One of the ring's that is not to begin.
+  void FailOnRing(const SessionPtr& session, uint64_t id, const absl::Status& why);
   absl::StatusOr<v1::ExplainTransferResponse> Explain(const Session& session,
                                                       const PostedTransfer& posted);
 
@@ -105,6 +107,22 @@ class TransferTable {
   // Everything in flight ends.
   void CancelAll(const absl::Status& why);
   size_t in_flight() const { return in_flight_.load(); }
+
+  // What is under way, for who looks on; transfer_views.cc.
+  struct InFlight {
+    uint64_t session = 0;  // 0: another node began it
+    uint64_t id = 0;
+    uint32_t uid = 0;
+    std::string agent;  // who posted it; empty if it is none
+    std::string other;  // the other side; empty: its own memory
+    Route route = Route::kCopy;
+    p2p::Priority priority = p2p::Priority::kBulk;
+    uint64_t bytes = 0;
+    uint64_t bytes_done = 0;
+    int64_t since_ns = 0;  // 0: not known
+  };
+  // Not on the engine's driving thread.
+  std::vector<InFlight> View() const;
 
  private:
   struct List {
@@ -176,7 +194,6 @@ class TransferTable {
   // Regions of a selection; errors name them.
   absl::Status Hold(const p2p::Selection& selection, uint64_t session, const std::string& owner,
                     const std::string& words, std::vector<memory::RegionUse>* uses) const;
-  void FailOnRing(const SessionPtr& session, uint64_t id, const absl::Status& why);
   void Ended(Transfer& transfer);
   // mutex_ held. Null if nothing of this number is under way.
   std::function<void(const TransferReport&)>* WaiterOf(uint64_t session, uint64_t transfer);

@@ -5,6 +5,7 @@
 //              └ worker a └ worker a                       chunk with a cursor of its own
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -56,6 +57,10 @@ class Copier {
   // What a thread reads after it has seen kCopied includes all bytes.
   Outcome outcome() const;
   uint64_t chunks() const { return chunks_; }
+  // Of chunks that are done. Any time.
+  uint64_t bytes_done() const {
+    return std::min(done_.load(std::memory_order_relaxed) * chunk_bytes_, plan_->bytes());
+  }
   const TransferPlan& plan() const { return *plan_; }
 
  private:

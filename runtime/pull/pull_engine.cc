@@ -532,4 +532,16 @@ void PullEngine::OnNote(const Completion& completion) {
   Check(flow_id);
 }
 
+std::vector<PullEngine::FlowView> PullEngine::View() const {
+  std::vector<FlowView> view;
+  view.reserve(flows_.size());
+  for (const auto& [id, flow] : flows_) {
+    view.push_back({id, flow->peer, flow->initiator, flow->source, flow->ask.service_class,
+                    flow->ask.bytes,
+                    std::min(uint64_t{flow->done} * flow->ask.slice_bytes, flow->ask.bytes),
+                    flow->ask.tenant, flow->ask.agent, flow->ask.from});
+  }
+  return view;
+}
+
 }  // namespace shunt::pull

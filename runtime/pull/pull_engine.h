@@ -104,6 +104,20 @@ class PullEngine {
   void Tick(int64_t now_ns);
 
   size_t flows() const { return flows_.size(); }
+  // What is under way, for who looks on.
+  struct FlowView {
+    FlowId id = 0;
+    transport::PeerId peer = 0;
+    bool initiator = false;  // this node asked
+    bool source = false;     // this node sends
+    transport::Class service_class = transport::Class::kBulk;
+    uint64_t bytes = 0;
+    uint64_t bytes_done = 0;
+    uint32_t tenant = 0;  // who asked, by the word of its daemon
+    std::string agent;    // whose memory was asked for
+    std::string from;     // who asked; empty if it is no agent
+  };
+  std::vector<FlowView> View() const;
 
  private:
   // Of a transfer's messages.

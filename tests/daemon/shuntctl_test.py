@@ -90,29 +90,30 @@ class Shuntctl(DaemonTest):
             [SHUNTCTL, "--socket", self.shuntd.socket, command], capture_output=True, text=True, timeout=30, user=65534
         )
         doctor = run("doctor")
-        self.assertEqual(doctor.returncode, 1)
+        self.assertEqual(doctor.returncode, 3)
         self.assertIn("socket_mode", doctor.stdout)
         self.assertIn("Permission denied", doctor.stdout)
         self.assertNotIn("start shuntd", doctor.stdout)
         status = run("status")
+        self.assertEqual(status.returncode, 2)
         self.assertIn("may not connect", status.stderr)
         self.assertNotIn("no daemon", status.stderr)
 
     def test_without_a_daemon(self):
-        for command in ("status", "sessions", "communicators", "topology"):
+        for command in ("status", "sessions", "communicators", "topology", "links", "transfers", "drain"):
             result = self.run_ctl(command, socket_path="/tmp/no/shuntd.sock")
-            self.assertEqual(result.returncode, 1)
+            self.assertEqual(result.returncode, 2)
             self.assertIn("/tmp/no/shuntd.sock", result.stderr)
             self.assertIn("shuntd --socket /tmp/no/shuntd.sock", result.stderr)
         doctor = self.run_ctl("doctor", socket_path="/tmp/no/shuntd.sock")
-        self.assertEqual(doctor.returncode, 1)
+        self.assertEqual(doctor.returncode, 3)
         self.assertIn("/tmp/no/shuntd.sock", doctor.stdout)
 
     def test_a_command_that_is_none(self):
         result = self.run_ctl("nonsense")
-        self.assertNotEqual(result.returncode, 0)
+        self.assertEqual(result.returncode, 1)
         self.assertIn('"nonsense" is no command; known: status', result.stderr)
-        self.assertNotEqual(self.run_ctl().returncode, 0)
+        self.assertEqual(self.run_ctl().returncode, 1)
 
 
 if __name__ == "__main__":
