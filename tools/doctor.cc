@@ -147,9 +147,14 @@ std::vector<Check> Diagnose(AdminClient* client) {
     }
     if (status->has_cluster()) checks.push_back(Nodes(status->cluster()));
   } else {
+    const bool denied = absl::IsPermissionDenied(status.status());
+    pid = denied ? -1 : 0;
     checks.push_back({"daemon answers", Result::kFailed, std::string(status.status().message()),
                       "nothing works without it",
-                      "start it: systemctl start shuntd, or shuntd --socket PATH &"});
+                      denied ? kDeniedAdvice
+                      : target.remote()
+                          ? "see whether it runs, on its node"
+                          : "start it: systemctl start shuntd, or shuntd --socket PATH &"});
   }
   if (!target.remote()) AddMachine(pid, machine, &checks);
   return checks;

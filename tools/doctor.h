@@ -22,7 +22,8 @@ struct Check {
 std::vector<Check> Diagnose(AdminClient* client);
 
 // doctor_machine.cc: kernel, limits, devices. `pid`: the daemon's, whose limits are looked at where
-// this user may; 0: none answers. `machine`: what the daemon found; empty if none answers.
+// this user may; 0: none answers, -1: one is there that this user may not ask. `machine`: what the
+// daemon found; empty if none answers.
 void AddMachine(int32_t pid, const v1::GetTopologyResponse& machine, std::vector<Check>* checks);
 // By the marks that Kubernetes, Docker and podman leave.
 bool InContainer();

@@ -271,9 +271,8 @@ std::string SeccompMode() {
 
 // What is particular to a pod: the socket must come in by a mount, the filter must let calls
 // through (each is tried above).
-Check Container(int32_t pid) {
+Check Container(int32_t pid, bool sees) {
   if (!InContainer()) return Ok("container", "none");
-  const bool sees = pid != 0 && Exists(absl::StrCat("/proc/", pid));
   std::string seen = absl::StrCat(
       std::getenv("KUBERNETES_SERVICE_HOST") != nullptr ? "a pod of Kubernetes" : "a container",
       ", seccomp: ", SeccompMode());
@@ -284,7 +283,7 @@ Check Container(int32_t pid) {
         "mount the directory of the node's socket (hostPath /run/shunt, type Directory), and "
         "run as a user or group that may write to the socket");
   }
-  absl::StrAppend(&seen, sees ? "" : "; the daemon is in another PID namespace");
+  absl::StrAppend(&seen, sees || pid < 0 ? "" : "; the daemon is in another PID namespace");
   return Ok("container", seen);
 }
 
@@ -305,16 +304,18 @@ void AddMachine(int32_t pid, const v1::GetTopologyResponse& machine, std::vector
   checks->push_back(MemoryFiles());
   checks->push_back(Pidfd());
   checks->push_back(PeerPidfd());
-  checks->push_back(Descriptors(pid));
+  // Its number is another process's where it has a PID namespace of its own.
+  const int32_t seen = pid > 0 && Line(absl::StrCat("/proc/", pid, "/comm")) == "shuntd" ? pid : 0;
+  checks->push_back(Descriptors(seen));
   Check devices = Rdma(cards, &rdma);
-  checks->push_back(LockedMemory(pid, rdma));
+  checks->push_back(LockedMemory(seen, rdma));
   checks->push_back(std::move(devices));
   checks->push_back(GpuDriver(machine));
   checks->push_back(IoUring());
   checks->push_back(SharedMemory());
   checks->push_back(HugePages());
-  checks->push_back(Cgroups(pid));
-  checks->push_back(Container(pid));
+  checks->push_back(Cgroups(seen));
+  checks->push_back(Container(pid, seen != 0));
 }
 
 }  // namespace shunt::tools

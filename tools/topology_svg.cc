@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kMargin = 24;
 constexpr int kCard = 340;  // width of a card, of a CPU box
-constexpr int kRow = 52;    // height of a card
+constexpr int kRow = 58;    // height of a card
 constexpr int kGap = 12;
 constexpr int kNodeGap = 250;  // where links are drawn
 constexpr int kPeer = 260;
@@ -133,7 +133,7 @@ int AddCards(std::string* svg, int x, int y, const std::vector<Card>& cards) {
     AddBox(svg, x, y, kCard, kRow, card.style);
     AddText(svg, x + 12, y + 20, "head", Short(card.head, 40));
     AddText(svg, x + 12, y + 38, "dim", Short(card.words, 54));
-    AddLoad(svg, x + 12, y + kRow - 9, kCard - 24, card.now, card.most);
+    AddLoad(svg, x + 12, y + kRow - 12, kCard - 24, card.now, card.most);
     y += kRow + kGap;
   }
   return y;
@@ -205,7 +205,7 @@ int AddLinks(std::string* svg, const std::vector<PictureLink>& links, int machin
                       RateText(link.bytes_per_second));
     }
     AddText(svg, x + 12, y + 38, "dim", Short(words, 42));
-    AddLoad(svg, x + 12, y + kRow - 9, kPeer - 24, std::max(link.sent, link.received),
+    AddLoad(svg, x + 12, y + kRow - 12, kPeer - 24, std::max(link.sent, link.received),
             link.bytes_per_second);
     if (!link.connected) continue;
     AddText(svg, x - 10, y + kRow / 2 - 8, "dim label", absl::StrCat("out ", RateText(link.sent)),
