@@ -3,7 +3,7 @@
 #   absl::status, absl::statusor, ...   abseil, shared
 #   shunt::grpc, shunt::protobuf        gRPC and protobuf, shared; for the daemon, the tools and tests only
 #   spdlog::spdlog  CLI11::CLI11  PkgConfig::tomlplusplus  hwy::hwy  PkgConfig::hwloc  PkgConfig::cares  PkgConfig::uring
-#   PkgConfig::systemd
+#   PkgConfig::systemd  civetweb::civetweb
 #   prometheus-cpp::core  prometheus-cpp::pull  Catch2::Catch2  ucx::ucp  CURL::libcurl  OpenSSL::Crypto  CUDA::toolkit  Threads::Threads
 
 find_package(Threads REQUIRED)
@@ -16,6 +16,7 @@ find_package(gRPC CONFIG REQUIRED)
 find_package(spdlog CONFIG REQUIRED)
 find_package(prometheus-cpp CONFIG REQUIRED)
 find_package(CLI11 CONFIG REQUIRED)
+find_package(civetweb CONFIG REQUIRED)
 find_package(hwy CONFIG REQUIRED)
 pkg_check_modules(tomlplusplus REQUIRED IMPORTED_TARGET tomlplusplus)
 pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)

@@ -1,5 +1,7 @@
 #include "daemon/config.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -14,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "daemon/cluster/address.h"
 #include "runtime/core/status.h"
 #include "runtime/core/unix_socket.h"
 
@@ -146,6 +149,21 @@ absl::Status SetList(Config* config, const ConfigValue& value) {
   return absl::OkStatus();
 }
 
+absl::Status SetPageAddress(Config* config, const ConfigValue& value) {
+  const auto* text = std::get_if<std::string>(&value);
+  if (text == nullptr) return Wrong(value);
+  if (!text->empty()) {
+    SHUNT_ASSIGN_OR_RETURN(const cluster::Address address,
+                           cluster::ParseAddress(*text, /*port_zero=*/true));
+    in_addr ignored;
+    if (address.host != "localhost" && ::inet_pton(AF_INET, address.host.c_str(), &ignored) != 1) {
+      return Wrong(value);
+    }
+  }
+  config->page_address = *text;
+  return absl::OkStatus();
+}
+
 constexpr char kSizeWords[] = "a size such as \"8GiB\" or \"512MiB\", or an integer of bytes";
 constexpr char kDurationWords[] = "a duration such as \"500ms\", \"10s\" or \"5m\"";
 
@@ -205,6 +223,9 @@ constexpr ConfigKey kOwnKeys[] = {
      "microseconds that a worker polls before it sleeps; -1: 20 while there are more CPUs than "
      "sessions (in a cluster: four for each session and one more), else 0",
      "-1", SetInteger<&Config::spin_us, -1, 10000>},
+    {"page.address", "an IPv4 address or localhost, and a port: \"127.0.0.1:9465\"",
+     "where the status page is served, to be read by everybody who reaches it; empty: nowhere", "",
+     SetPageAddress},
     {"storage.roots", kRootWords,
      "directories below which sessions may open and create files, with the daemon's rights; files "
      "that clients open themselves need none",

@@ -47,6 +47,8 @@ struct Config {
   std::vector<StorageEndpoint> storage_s3;
   std::vector<StoragePlugin> storage_plugins;
 
+  std::string page_address;  // [page]; "": no page
+
   cluster::ClusterConfig cluster;  // the section [cluster]
 
   // Where each key was set, for what is only found out later: "FILE:LINE" or "--flag"; and to what.

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/admin_json.h"
 #include "daemon/cluster/address.h"
 #include "daemon/cluster/cluster.h"
 #include "daemon/communicator_table.h"
@@ -23,6 +24,7 @@
 #include "daemon/lease_server.h"
 #include "daemon/liveness.h"
 #include "daemon/log.h"
+#include "daemon/page/page_server.h"
 #include "daemon/scheduler.h"
 #include "daemon/services.h"
 #include "daemon/session_table.h"
@@ -113,6 +115,7 @@ class DaemonImpl : public Daemon {
       // A part is missing: take down what there is, in order.
       if (stores_ != nullptr) stores_->Stop(DeadlineAfterNs(kStoresMax));
       if (transfers_ != nullptr) transfers_->Stop();
+      page_.reset();
       grpc_.reset();
       OnLoop([this] { lease_.reset(); });
       LeaveCluster();
@@ -233,6 +236,7 @@ class DaemonImpl : public Daemon {
     SHUNT_ASSIGN_OR_RETURN(UnixListener listener, Listener(&given_.grpc, ""));
     SHUNT_ASSIGN_OR_RETURN(grpc_,
                            GrpcServer::Start(std::move(listener), loop_.get(), services_.get()));
+    if (!config_.page_address.empty()) SHUNT_RETURN_IF_ERROR(ServePage());
     WatchThreads();
     started_ = true;
     LogInfo("shuntd is ready", {{"version", kVersion},
@@ -291,6 +295,22 @@ class DaemonImpl : public Daemon {
     return UnixListener::Listen(config_.socket + suffix, options);
   }
 
+  absl::Status ServePage() {
+    PageServer::Options options;
+    options.address = config_.page_address;
+    options.status_json = [this] { return ToJson(services_->GetStatusPage()).Text(); };
+    SHUNT_ASSIGN_OR_RETURN(page_, PageServer::Start(std::move(options)));
+    const absl::StatusOr<cluster::Address> address =
+        cluster::ParseAddress(config_.page_address, /*port_zero=*/true);
+    LogInfo("status page", {{"host", address.ok() ? address->host : ""}, {"port", page_->port()}});
+    if (address.ok() && !cluster::IsLoopback(*address)) {
+      LogWarn(
+          "the status page is served beyond this machine: whoever reaches it sees all users' names",
+          {{"address", config_.page_address}});
+    }
+    return absl::OkStatus();
+  }
+
   void WatchThreads() {
     liveness_.Add("shunt-control", [this](auto answer) { loop_->Post(std::move(answer)); });
     liveness_.Add("shunt-grpc", [this](auto answer) { grpc_->Post(std::move(answer)); });
@@ -320,6 +340,7 @@ class DaemonImpl : public Daemon {
     // Who waits for other nodes hears of it while there is somebody to tell it.
     OnLoop([this] { remote_sections_->SetPeers(nullptr); });
     transfers_->Stop();  // it answers calls of gRPC's
+    page_.reset();
     grpc_.reset();
     OnLoop([this] { lease_.reset(); });
     LeaveCluster();
@@ -531,6 +552,7 @@ class DaemonImpl : public Daemon {
   std::unique_ptr<Services> services_;
   std::unique_ptr<LeaseServer> lease_;
   std::unique_ptr<GrpcServer> grpc_;
+  std::unique_ptr<PageServer> page_;
   std::unique_ptr<cluster::Cluster> cluster_;  // set and reset on the loop's thread
   std::thread loop_thread_;
   bool started_ = false;

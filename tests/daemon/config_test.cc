@@ -56,6 +56,7 @@ TEST_CASE("every key of the table can be set from a file and from a flag") {
       {"max_communicators_per_session", "7", "7"},
       {"max_regions_per_session", "7", "7"},
       {"spin_us", "-1", "-1"},
+      {"page.address", "\"127.0.0.1:9465\"", "localhost:9465"},
       {"storage.roots", "[\"a=/srv/a\", \"b=/b\"]", "a=/srv/a,b=/b"},
       {"storage.s3", "[\"m=http://h:9000 path-style\"]", "m=http://h:9000 path-style"},
       {"storage.plugins", "[\"p=/lib/p.so a b\"]", "p=/lib/p.so a b"},
@@ -102,6 +103,7 @@ TEST_CASE("the defaults that --help shows are those of a daemon without flags") 
     INFO(key.name);
     Config shown;
     shown.socket = shown.log_level = shown.log_format = shown.worker_cpus = "x";
+    shown.page_address = "x";
     shown.socket_mode = 1;
     shown.numa_nodes = {77};
     shown.memory_total = shown.memory_per_tenant = shown.memory_per_session = 77;
@@ -126,6 +128,7 @@ TEST_CASE("the defaults that --help shows are those of a daemon without flags") 
     arrived(&Config::warm_communicators), arrived(&Config::max_sessions);
     arrived(&Config::max_sessions_per_tenant), arrived(&Config::max_communicators_per_session);
     arrived(&Config::max_regions_per_session), arrived(&Config::spin_us);
+    arrived(&Config::page_address);
     CHECK(set == 1);
   }
 }
