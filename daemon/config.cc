@@ -164,6 +164,15 @@ absl::Status SetPageAddress(Config* config, const ConfigValue& value) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<std::string>> ParseNames(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (name.empty() || name.find('*') != std::string::npos) {
+      return absl::InvalidArgumentError(absl::StrCat("has \"", name, "\""));
+    }
+  }
+  return names;
+}
+
 constexpr char kSizeWords[] = "a size such as \"8GiB\" or \"512MiB\", or an integer of bytes";
 constexpr char kDurationWords[] = "a duration such as \"500ms\", \"10s\" or \"5m\"";
 
@@ -226,6 +235,10 @@ constexpr ConfigKey kOwnKeys[] = {
     {"page.address", "an IPv4 address or localhost, and a port: \"127.0.0.1:9465\"",
      "where the status page is served, to be read by everybody who reaches it; empty: nowhere", "",
      SetPageAddress},
+    {"admin.remote", "a list of names such as [\"ops\"], none with *",
+     "certificates, by a subject alternative name, whose owners may look at this daemon over "
+     "cluster.listen from elsewhere, as root may, and change nothing",
+     nullptr, SetList<&Config::admin_remote, ParseNames>},
     {"storage.roots", kRootWords,
      "directories below which sessions may open and create files, with the daemon's rights; files "
      "that clients open themselves need none",
@@ -384,6 +397,13 @@ absl::Status ApplyFlag(const ConfigKey& key, std::string_view text, Config* conf
 
 absl::Status CheckConfig(const Config& config) {
   SHUNT_RETURN_IF_ERROR(cluster::CheckClusterConfig(config.cluster));
+  if (!config.admin_remote.empty() && !(config.cluster.enabled() && config.cluster.tls())) {
+    return absl::InvalidArgumentError(absl::StrCat("admin.remote names certificates (\"",
+                                                   config.admin_remote.front(),
+                                                   "\"...), which are looked at on cluster.listen "
+                                                   "with TLS; expected cluster.listen, tls_cert, "
+                                                   "tls_key and tls_ca to be set"));
+  }
   const auto ordered = [](const char* small, uint64_t a, const char* large, uint64_t b) {
     if (a == 0 || b == 0 || a <= b) return absl::OkStatus();
     return absl::InvalidArgumentError(

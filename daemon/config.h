@@ -47,7 +47,8 @@ struct Config {
   std::vector<StorageEndpoint> storage_s3;
   std::vector<StoragePlugin> storage_plugins;
 
-  std::string page_address;  // [page]; "": no page
+  std::string page_address;               // [page]; "": no page
+  std::vector<std::string> admin_remote;  // [admin]: names of certificates
 
   cluster::ClusterConfig cluster;  // the section [cluster]
 

@@ -96,7 +96,7 @@ absl::Status ApplyTable(const toml::table& table, const std::string& prefix, std
     const std::string name = absl::StrCat(prefix, std::string(key_node.str()));
     if (const auto* section = node.as_table();
         section != nullptr &&
-        (name == "cluster" || name == "storage" || name == "page")) {
+        (name == "cluster" || name == "storage" || name == "page" || name == "admin")) {
       SHUNT_RETURN_IF_ERROR(ApplyTable(*section, absl::StrCat(name, "."), path, config));
       continue;
     }

@@ -25,6 +25,7 @@
 #include "daemon/liveness.h"
 #include "daemon/log.h"
 #include "daemon/page/page_server.h"
+#include "daemon/remote_admin.h"
 #include "daemon/scheduler.h"
 #include "daemon/services.h"
 #include "daemon/session_table.h"
@@ -420,6 +421,10 @@ class DaemonImpl : public Daemon {
     options.data_addresses = {cluster::FormatAddress({data.host, engine_->port()})};
     options.incarnation = node_incarnation_;
     options.version = kVersion;
+    if (!config_.admin_remote.empty()) {
+      remote_admin_ = RemoteAdmin::Make(config_.admin_remote);
+      options.more = remote_admin_->service();
+    }
     cluster::ClusterEvents events;
     events.peer_up = [this](const cluster::PeerInfo& peer) {
       for (const std::string& address : peer.data_addresses) {
@@ -456,6 +461,7 @@ class DaemonImpl : public Daemon {
       operations_.cluster = cluster_.get();
       remote_sections_->SetPeers(cluster_.get());
     });
+    if (remote_admin_ != nullptr) remote_admin_->Open(services_.get());
     return absl::OkStatus();
   }
 
@@ -483,6 +489,7 @@ class DaemonImpl : public Daemon {
   }
 
   void LeaveCluster() {
+    if (remote_admin_ != nullptr) remote_admin_->Close();
     std::unique_ptr<cluster::Cluster> cluster;
     OnLoop([this, &cluster] {
       operations_.cluster = nullptr;
@@ -553,6 +560,7 @@ class DaemonImpl : public Daemon {
   std::unique_ptr<LeaseServer> lease_;
   std::unique_ptr<GrpcServer> grpc_;
   std::unique_ptr<PageServer> page_;
+  std::unique_ptr<RemoteAdmin> remote_admin_;
   std::unique_ptr<cluster::Cluster> cluster_;  // set and reset on the loop's thread
   std::thread loop_thread_;
   bool started_ = false;

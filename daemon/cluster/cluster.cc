@@ -50,7 +50,8 @@ class ClusterImpl : public Cluster, private PeerHandler {
   absl::Status Init() {
     const ClusterConfig& config = options_.config;
     SHUNT_ASSIGN_OR_RETURN(credentials_, LoadCredentials(config));
-    SHUNT_ASSIGN_OR_RETURN(server_, PeerServer::Start(config.listen, credentials_, loop_, this));
+    SHUNT_ASSIGN_OR_RETURN(
+        server_, PeerServer::Start(config.listen, credentials_, loop_, this, options_.more));
     self_.cluster = config.name;
     self_.name = NodeName(config);
     self_.address = AdvertisedAddress(config, server_->port());

@@ -24,6 +24,10 @@
 #include "daemon/cluster/view.h"
 #include "daemon/event_loop.h"
 
+namespace grpc {
+class Service;
+}
+
 namespace shunt::cluster {
 
 struct JoinAcrossRequest {
@@ -89,6 +93,7 @@ class Cluster : public AgentPeers {
     std::vector<std::string> data_addresses;  // where the payload transport listens, for others
     std::string version;                      // of the software
     uint64_t incarnation = 0;                 // of this start; 0: a random number
+    grpc::Service* more = nullptr;            // served on the same port; outlives the cluster
     // For tests: instead of what config.membership says; other versions of the protocol.
     std::unique_ptr<Membership> membership;
     uint32_t protocol_min = 1;

@@ -144,7 +144,8 @@ class Server : public PeerServer {
     if (server_ != nullptr) server_->Shutdown(After(kShutdownGrace));
   }
 
-  absl::Status Listen(const std::string& listen, const Credentials& credentials) {
+  absl::Status Listen(const std::string& listen, const Credentials& credentials,
+                      grpc::Service* more) {
     std::shared_ptr<grpc::ServerCredentials> how = grpc::InsecureServerCredentials();
     if (credentials.tls()) {
       grpc::SslServerCredentialsOptions options(
@@ -157,6 +158,7 @@ class Server : public PeerServer {
     int port = 0;
     builder.AddListeningPort(listen, how, &port);
     builder.RegisterService(&service_);
+    if (more != nullptr) builder.RegisterService(more);
     builder.SetMaxReceiveMessageSize(kRequestBytesMax);
     // Two daemons on one port would each get some of the calls.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -209,9 +211,10 @@ std::unique_ptr<PeerClient> PeerClient::Make(CallTracker* tracker, const std::st
 absl::StatusOr<std::unique_ptr<PeerServer>> PeerServer::Start(const std::string& listen,
                                                               const Credentials& credentials,
                                                               daemon::EventLoop* loop,
-                                                              PeerHandler* handler) {
+                                                              PeerHandler* handler,
+                                                              grpc::Service* more) {
   auto server = std::make_unique<Server>(loop, handler);
-  SHUNT_RETURN_IF_ERROR(server->Listen(listen, credentials));
+  SHUNT_RETURN_IF_ERROR(server->Listen(listen, credentials, more));
   return server;
 }
 

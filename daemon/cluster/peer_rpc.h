@@ -15,6 +15,10 @@
 #include "daemon/cluster/config.h"
 #include "shunt/v1/peer.pb.h"
 
+namespace grpc {
+class Service;
+}
+
 namespace shunt::cluster {
 
 template <typename Response>
@@ -96,11 +100,12 @@ class PeerHandler {
 class PeerServer {
  public:
   // Listens. UNAVAILABLE if the address is taken or not this machine's. `handler` outlives it.
-  // Any thread.
+  // Any thread. `more`: another service on the same port, or null; it outlives the server.
   static absl::StatusOr<std::unique_ptr<PeerServer>> Start(const std::string& listen,
                                                            const Credentials& credentials,
                                                            daemon::EventLoop* loop,
-                                                           PeerHandler* handler);
+                                                           PeerHandler* handler,
+                                                           grpc::Service* more = nullptr);
   // Ends what waits. Not on the loop's thread, which must be running.
   virtual ~PeerServer() = default;
   virtual uint16_t port() const = 0;

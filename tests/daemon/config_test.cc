@@ -57,6 +57,7 @@ TEST_CASE("every key of the table can be set from a file and from a flag") {
       {"max_regions_per_session", "7", "7"},
       {"spin_us", "-1", "-1"},
       {"page.address", "\"127.0.0.1:9465\"", "localhost:9465"},
+      {"admin.remote", "[\"ops\", \"boss\"]", "ops,boss"},
       {"storage.roots", "[\"a=/srv/a\", \"b=/b\"]", "a=/srv/a,b=/b"},
       {"storage.s3", "[\"m=http://h:9000 path-style\"]", "m=http://h:9000 path-style"},
       {"storage.plugins", "[\"p=/lib/p.so a b\"]", "p=/lib/p.so a b"},
