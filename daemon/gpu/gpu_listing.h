@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "runtime/gpu/driver.h"
+#include "runtime/gpu/worker/listing.h"
 
 namespace shunt::daemon {
 
@@ -42,11 +43,7 @@ struct GpuView {
   uint64_t commands = 0;  // under way
 };
 
-// "GPU-0a1b2c3d-…", as CUDA's tools write it.
-std::string UuidText(const gpu::Uuid& uuid);
-absl::StatusOr<gpu::Uuid> ParseUuid(std::string_view text);
-
-// One line of JSON for each GPU: {"ordinal":0,"uuid":"GPU-…","name":"…","pci":"…","bytes":…}.
+// Of lines as gpu::ListingLine writes.
 absl::StatusOr<std::vector<GpuListing>> ParseListing(std::string_view text);
 
 // True if configuration may name `device` so: "all", an ordinal, or (the beginning of) a UUID.

@@ -105,6 +105,8 @@ class GpuWorker : public std::enable_shared_from_this<GpuWorker> {
   friend class GpuWorkers;
   friend struct DeviceRegion;
   struct State;
+  // Of a region that nobody uses any more.
+  void Forget(uint64_t id);
   explicit GpuWorker(std::shared_ptr<State> state);
   const std::shared_ptr<State> state_;
 };
