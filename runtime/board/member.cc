@@ -311,9 +311,7 @@ absl::Status Member::Impl::Post(Operation& op, ChannelState& state, bool served)
   const uint64_t seq = state.next_seq;
   if (served && on_region(op.body.in_place_kind) && on_region(op.body.out_place_kind)) {
     flags |= kServed;
-    if (absl::Status s = host->Notify(state.channel.id(), seq, true, op.call().deadline_ns);
-        !s.ok())
-      return s;
+    if (absl::Status s = host->Serve(state.channel.id(), seq, op.call()); !s.ok()) return s;
   }
   ++state.next_seq;
   state.in_flight.push_back({seq, &op, (flags & kServed) != 0});
@@ -454,6 +452,10 @@ void Member::Impl::FailIfDaemonGone() {
   RecordFailure(board, FailureReason::kDaemonGone, -1,
                 absl::StrCat("communicator ", NameText(board),
                              ": the daemon is gone; start shuntd and open a new session"));
+}
+
+absl::Status MemberHost::Serve(uint32_t channel, uint64_t seq, const Call& call) {
+  return Notify(channel, seq, true, call.deadline_ns);
 }
 
 Member::Member(Board board, int rank, MemberHost* host, MemberOptions options)

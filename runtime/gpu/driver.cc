@@ -242,6 +242,9 @@ struct Driver::Api {
   absl::StatusOr<CUdeviceptr> Map(CUmemGenericAllocationHandle allocation, int device,
                                   uint64_t bytes) const;
   absl::StatusOr<UniqueFd> Export(CUmemGenericAllocationHandle allocation) const;
+  // Of the memory at `address`; FAILED_PRECONDITION if its maker did not ask for descriptors.
+  absl::StatusOr<UniqueFd> ExportIfMeant(CUmemGenericAllocationHandle allocation,
+                                         DevicePtr address) const;
 };
 
 // Calls a function of the library and makes a status of its answer.
@@ -522,21 +525,25 @@ absl::StatusOr<Driver::Exportable> Driver::AllocateExportable(int device, uint64
   return Exportable{*address, rounded, *std::move(fd)};
 }
 
+absl::StatusOr<UniqueFd> Driver::Api::ExportIfMeant(CUmemGenericAllocationHandle allocation,
+                                                    DevicePtr address) const {
+  CUmemAllocationProp properties{};
+  SHUNT_RETURN_IF_ERROR(Check(cuMemGetAllocationPropertiesFromHandle(&properties, allocation),
+                              "cuMemGetAllocationPropertiesFromHandle"));
+  if ((properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the allocation at 0x", absl::Hex(address), " was made with handle types ",
+                     static_cast<int>(properties.requestedHandleTypes),
+                     ": expected CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR among them"));
+  }
+  return Export(allocation);
+}
+
 absl::StatusOr<UniqueFd> Driver::ExportVmm(DevicePtr address) {
   CUmemGenericAllocationHandle allocation = 0;
   SHUNT_RETURN_IF_ERROR(
       SHUNT_CUDA(cuMemRetainAllocationHandle, &allocation, reinterpret_cast<void*>(address)));
-  CUmemAllocationProp properties{};
-  absl::StatusOr<UniqueFd> fd =
-      SHUNT_CUDA(cuMemGetAllocationPropertiesFromHandle, &properties, allocation);
-  if (fd.status().ok()) {
-    fd = (properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0
-             ? api_->Export(allocation)
-             : absl::FailedPreconditionError(absl::StrCat(
-                   "the allocation at 0x", absl::Hex(address), " was made with handle types ",
-                   static_cast<int>(properties.requestedHandleTypes),
-                   ": expected CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR among them"));
-  }
+  absl::StatusOr<UniqueFd> fd = api_->ExportIfMeant(allocation, address);
   api_->cuMemRelease(allocation);
   return fd;
 }

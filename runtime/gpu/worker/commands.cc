@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 
 #include "runtime/core/check.h"
 #include "runtime/core/status.h"
@@ -13,11 +14,10 @@ namespace {
 // Kept ready: what shuntd may have under way, repeating ones apart, and some of those.
 constexpr size_t kReady = 2 * kCommandSlots;
 
-// Order does not matter to who looks at all of them.
+// Keeps the order: who waits longest begins first.
 template <typename T>
 void EraseAt(std::vector<T>* list, size_t index) {
-  (*list)[index] = list->back();
-  list->pop_back();
+  list->erase(list->begin() + static_cast<std::ptrdiff_t>(index));
 }
 
 }  // namespace

@@ -80,11 +80,9 @@ absl::Status Control::Import(const Request& request, UniqueFd fd, Reply* reply) 
         absl::StrCat("memory ", request.memory, " is imported already"));
   }
   SHUNT_ASSIGN_OR_RETURN(Memory memory, Open(request, std::move(fd)));
-  if (memory.kind != MemoryKind::kHost) {
-    if (absl::Status right = Check(memory); !right.ok()) {
-      Close(&memory).IgnoreError();
-      return right;
-    }
+  if (absl::Status right = Check(memory); !right.ok()) {
+    Close(&memory).IgnoreError();
+    return right;
   }
   reply->address = memory.address;
   reply->host_address = reinterpret_cast<uint64_t>(memory.mapping.data());
@@ -118,8 +116,10 @@ absl::StatusOr<Control::Memory> Control::OpenIpc(const Request& request) {
       .kind = MemoryKind::kIpc, .bytes = request.bytes, .address = address, .mapping = {}};
 }
 
-// What the driver says of memory that has just been opened, against what its owner said.
+// What the driver says of memory that has just been opened, against what its owner said. Of a
+// mapping it says what was asked for: that fits, or could not be mapped.
 absl::Status Control::Check(const Memory& memory) {
+  if (memory.kind != MemoryKind::kIpc) return absl::OkStatus();
   SHUNT_ASSIGN_OR_RETURN(const PointerFacts facts, driver_->Facts(memory.address));
   if (facts.device != device_.ordinal) {
     return absl::InvalidArgumentError(
