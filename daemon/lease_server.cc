@@ -393,6 +393,7 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
         services.RegisterDevice(session_, request.register_device(),
                                 fds.empty() ? ClientFd() : std::move(fds.front()),
                                 GiveLater(id, &v1::LeaseReply::mutable_register_device));
+        return true;
       case Request::kCaptureCall:
         return Give(id, services.CaptureCall(session_, request.capture_call()),
                     &v1::LeaseReply::mutable_capture_call);
