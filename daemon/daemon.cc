@@ -20,6 +20,7 @@
 #include "daemon/data_transport.h"
 #include "daemon/event_loop.h"
 #include "daemon/gpu/device_regions.h"
+#include "daemon/gpu/gpu_engine.h"
 #include "daemon/gpu/workers.h"
 #include "daemon/grpc_server.h"
 #include "daemon/lease_server.h"
@@ -135,6 +136,7 @@ class DaemonImpl : public Daemon {
       // A part is missing: take down what there is, in order.
       if (stores_ != nullptr) stores_->Stop(DeadlineAfterNs(kStoresMax));
       if (transfers_ != nullptr) transfers_->Stop();
+      if (gpu_engine_ != nullptr) gpu_engine_->Stop();
       if (gpus_ != nullptr) gpus_->Stop();
       grpc_.reset();
       OnLoop([this] { lease_.reset(); });
@@ -186,6 +188,9 @@ class DaemonImpl : public Daemon {
     SHUNT_ASSIGN_OR_RETURN(gpus_, GpuWorkers::Start(GpusOf(config_)));
     device_regions_ =
         std::make_unique<DeviceRegions>(DeviceRegionsOf(config_), regions_.get(), gpus_.get());
+    gpu_engine_ = std::make_unique<GpuEngine>(gpus_.get(), device_regions_.get(), regions_.get());
+    operations_.gpus = gpu_engine_.get();
+    transfers_->UseGpus(gpu_engine_.get(), device_regions_.get());
     remote_sections_ = std::make_unique<RemoteSections>(
         loop_.get(), config_.cluster.enabled() ? cluster::NodeName(config_.cluster) : "");
 
@@ -348,7 +353,8 @@ class DaemonImpl : public Daemon {
     // Who waits for other nodes hears of it while there is somebody to tell it.
     OnLoop([this] { remote_sections_->SetPeers(nullptr); });
     transfers_->Stop();  // it answers calls of gRPC's
-    gpus_->Stop();       // and of the lease socket
+    gpu_engine_->Stop();
+    gpus_->Stop();  // and of the lease socket
     grpc_.reset();
     OnLoop([this] { lease_.reset(); });
     LeaveCluster();
@@ -557,6 +563,7 @@ class DaemonImpl : public Daemon {
   std::unique_ptr<StoreRegions> stores_;
   std::unique_ptr<GpuWorkers> gpus_;
   std::unique_ptr<DeviceRegions> device_regions_;
+  std::unique_ptr<GpuEngine> gpu_engine_;
   std::unique_ptr<TransferTable> transfers_;
   std::unique_ptr<RemoteSections> remote_sections_;
   std::unique_ptr<Services> services_;

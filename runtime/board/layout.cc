@@ -9,6 +9,8 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr int kCollectiveSlots = 32;
+// Who calls on a stream runs far ahead of the GPU.
+constexpr int kDeviceCollectiveSlots = 256;
 constexpr int kPairSlots = 4;
 
 constexpr size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -27,7 +29,8 @@ size_t CollectivesOffset(int ranks) {
 }
 
 Channel::Geometry CollectiveGeometry(const BoardShape& shape) {
-  return {shape.ranks, kCollectiveSlots, kCollectiveInlineBytes, shape.world};
+  return {shape.ranks, shape.device ? kDeviceCollectiveSlots : kCollectiveSlots,
+          kCollectiveInlineBytes, shape.world};
 }
 
 Channel::Geometry PairGeometry(int participants) {

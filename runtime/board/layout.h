@@ -8,7 +8,7 @@
 //   channel 1… an ordered pair of ranks each (send → receive), two participants, one sequence each
 //   beyond     an ordered pair of which one end is on another node: one participant
 //
-//   a channel  slots (a ring of operations: 32 collectives, 4 of a pair):
+//   a channel  slots (a ring of operations: 32 collectives, 256 on a device board; 4 of a pair):
 //     fate       one line: outcome of the operation, chunks done
 //     lanes      one line each: next chunk to claim
 //     posts      one line a participant: the call's signature and where its data lies
@@ -167,13 +167,15 @@ struct VRow {
 
 // Who meets on a board. Ranks of the board are the node's; `world` counts all nodes'. Where they
 // differ, the daemon exchanges what is posted with the other nodes, and nobody else decides an
-// operation.
+// operation. On a device board, whose ranks are all of one node, the daemon's GPU workers move
+// everything, also what lies in host memory, and the daemon alone decides.
 struct BoardShape {
   int ranks = 0;  // on this node, at most kMaxLocalRanks
   int world = 0;
   // The node's ranks by their number in the communicator; null: board and communicator count alike.
   // Belongs to the caller, who does not take it from the board.
   const int32_t* numbers = nullptr;
+  bool device = false;
 
   bool spans_nodes() const { return world != ranks; }
   int Number(int rank) const { return numbers == nullptr ? rank : numbers[rank]; }
@@ -288,10 +290,11 @@ class Board {
     if (peer < 0) return {RemotePairChannel(rank, peer_number, sends), 0};
     return sends ? Seat{PairChannel(rank, peer), 0} : Seat{PairChannel(peer, rank), 1};
   }
-  // True if its operations need another node: the daemon moves them and decides. Pairs of ranks of
-  // this node do not.
+  // True if the daemon moves its operations and decides: those that need another node, which pairs
+  // of ranks of this node do not, and all of a device board.
   bool Remote(uint32_t channel) const {
-    return shape_.spans_nodes() && (channel == 0 || channel >= remote_pairs_begin());
+    return shape_.device ||
+           (shape_.spans_nodes() && (channel == 0 || channel >= remote_pairs_begin()));
   }
   // Both ends of a channel of a pair, by number.
   struct Pair {

@@ -27,8 +27,8 @@ constexpr uint32_t kChunksPerPoll = 1;
 // Measured with two ranks: up to here, two copies through the board beat one pass and its
 // hand-overs.
 constexpr uint64_t kRegionSlotBytes = 4096;
-// Where a communicator spans nodes the daemon ends an operation at its deadline, for it can ask the
-// other nodes who is missing. Members wait a little longer for its words.
+// Where the daemon moves an operation it ends it at its deadline, for it can ask the other nodes
+// who is missing, or see whose stream has not come. Members wait a little longer for its words.
 constexpr int64_t kDaemonGraceNs = 2'000'000'000;
 // Ranks that fall far behind free their slots silently: look again this often.
 constexpr int64_t kRoomCheckNs = 100'000;
@@ -198,8 +198,8 @@ absl::Status Member::Impl::ChoosePlaces(ChannelState& state, Operation& op, bool
                     &body.out_place_kind, &body.ref.out_region, &body.ref.out_offset);
 }
 
-// Another node's memory is no nearer for a window of this one's: what lies outside regions is
-// copied whole.
+// Another node's memory is no nearer for a window of this one's, nor is a GPU's: what lies outside
+// regions is copied whole.
 absl::Status Member::Impl::PlaceWhole(const void* buffer, uint64_t bytes, bool slot_allowed,
                                       uint8_t* place, uint64_t* region, uint64_t* offset,
                                       std::byte** copy) {
@@ -244,8 +244,10 @@ absl::Status Member::Impl::ChooseRemotePlaces(ChannelState& state, Operation& op
   PostBody& body = op.body;
   FillSignature(call, &body);
   const auto [in_bytes, out_bytes] = ExtentsOf(board, call, body, state.channel, op.participant());
-  // A slot takes its input at once, so everything before must be over.
-  const bool idle = state.in_flight.empty() && AllRetiredUpTo(state, state.next_seq, 2) &&
+  // A slot takes its input at once, so everything before must be over. A GPU does not reach the
+  // board.
+  const bool idle = !board.shape().device && state.in_flight.empty() &&
+                    AllRetiredUpTo(state, state.next_seq, 2) &&
                     call.spec.kind != OpKind::kAllToAllV;
   const uint64_t most = state.channel.inline_bytes();
   absl::Status status = PlaceWhole(call.in, in_bytes, idle && in_bytes <= most, &body.in_place_kind,
@@ -309,9 +311,7 @@ absl::Status Member::Impl::Post(Operation& op, ChannelState& state, bool served)
   const uint64_t seq = state.next_seq;
   if (served && on_region(op.body.in_place_kind) && on_region(op.body.out_place_kind)) {
     flags |= kServed;
-    if (absl::Status s = host->Notify(state.channel.id(), seq, true, op.call().deadline_ns);
-        !s.ok())
-      return s;
+    if (absl::Status s = host->Serve(state.channel.id(), seq, op.call()); !s.ok()) return s;
   }
   ++state.next_seq;
   state.in_flight.push_back({seq, &op, (flags & kServed) != 0});
@@ -452,6 +452,10 @@ void Member::Impl::FailIfDaemonGone() {
   RecordFailure(board, FailureReason::kDaemonGone, -1,
                 absl::StrCat("communicator ", NameText(board),
                              ": the daemon is gone; start shuntd and open a new session"));
+}
+
+absl::Status MemberHost::Serve(uint32_t channel, uint64_t seq, const Call& call) {
+  return Notify(channel, seq, true, call.deadline_ns);
 }
 
 Member::Member(Board board, int rank, MemberHost* host, MemberOptions options)

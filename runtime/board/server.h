@@ -40,7 +40,7 @@ class Server {
   // one has succeeded.
   // `work`: false only looks what is decided.
   Service Serve(uint32_t channel, uint64_t seq, bool work = true);
-  // ---- Where the communicator spans nodes, in place of Serve
+  // ---- On channels that are Remote, in place of Serve
 
   // What this node's ranks have called, once all of them have: kSucceeded, and `gathered` is
   // filled. kFailed if it cannot succeed.
