@@ -389,6 +389,12 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
       case Request::kSyncFile:
         services.SyncFile(session_, request.sync_file(), AnswerLater(id));
         return true;
+      case Request::kCaptureCall:
+        return Give(id, services.CaptureCall(session_, request.capture_call()),
+                    &v1::LeaseReply::mutable_capture_call);
+      case Request::kReleaseCapture:
+        services.ReleaseCapture(session_, request.release_capture(), AnswerLater(id));
+        return true;
       case Request::kCloseSession:
         services.EndSession(session_, /*died=*/false, "it was closed");
         Answer(id, absl::OkStatus());

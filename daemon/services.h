@@ -104,6 +104,12 @@ class Services {
   using CancelWait = std::function<bool()>;
   absl::StatusOr<CancelWait> Wait(const SessionPtr& session, const v1::WaitRequest& request,
                                   Operation::Waiter done);
+  // Of a rank of a communicator with GPU memory.
+  absl::StatusOr<v1::CaptureCallResponse> CaptureCall(const SessionPtr& session,
+                                                      const v1::CaptureCallRequest& request);
+  // Answered once nobody looks at the call's gates any more.
+  void ReleaseCapture(const SessionPtr& session, const v1::ReleaseCaptureRequest& request,
+                      std::function<void(const absl::Status&)> reply);
   void OnSubmission(const SessionPtr& session, const ring::Submission& submission);
 
   // transfer/transfer_service.cc

@@ -159,6 +159,8 @@ absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::Begin(const SessionPtr&
   std::function<void()> start;
   SHUNT_ASSIGN_OR_RETURN(const std::shared_ptr<Transfer> transfer,
                          sides.route == Route::kCopy ? MakeLocal(sides, posted, std::move(setup))
+                         : sides.route == Route::kGpu
+                             ? MakeDevice(sides, posted, std::move(setup), &start)
                          : sides.remote() ? MakeRemote(sides, posted, std::move(setup), &start)
                                           : MakeStored(sides, posted, std::move(setup), &start));
   const uint64_t owner = transfer->counterpart();
