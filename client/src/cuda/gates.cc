@@ -21,12 +21,11 @@ Gates::Gates(gpu::Driver* driver, MakeRegion make_region)
     : fork_generation_(ForkGeneration()), driver_(driver), make_region_(std::move(make_region)) {}
 
 Gates::~Gates() {
-  const bool child = fork_generation_ != ForkGeneration();
+  const bool over = fork_generation_ == ForkGeneration() && AllPassed();
   for (Chunk& chunk : chunks_) {
     // Without a current context, or in a process that ends, the driver refuses: then it keeps the
     // pages.
-    if (!child && AllPassed() && driver_->UnregisterHost(chunk.region.mapping.data()).ok())
-      continue;
+    if (over && driver_->UnregisterHost(chunk.region.mapping.data()).ok()) continue;
     new Mapping(std::move(chunk.region.mapping));
   }
 }
