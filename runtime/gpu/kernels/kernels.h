@@ -22,6 +22,7 @@ class Kernels {
 
   // Enqueue on `stream`. INVALID_ARGUMENT for counts that the structs cannot hold.
   absl::Status Reduce(const ReduceParams& params, Stream stream);
+  absl::Status Spread(const SpreadParams& params, Stream stream);
   absl::Status Move(const MoveParams& params, Stream stream);
   // Signals alone.
   absl::Status Signal(const Signals& signals, Stream stream);

@@ -25,11 +25,31 @@ struct Signals {
 struct ReduceParams {
   uint8_t dtype, redop;  // runtime/core/types.h
   uint16_t sources, destinations;
+  uint16_t scatter;  // 1: destination d gets block d, of `count` elements, of the sources
   uint32_t divisor;
   uint64_t count;  // elements
   uint64_t source[kRanksMax];
   uint64_t destination[kRanksMax];
   uint64_t scalar[kRanksMax];  // the first SizeOf(dtype) bytes
+  Signals signals;
+};
+
+// Copies segments of equal length, whose places follow from those of the ranks. A segment whose
+// source is its destination is left out.
+enum class SpreadPattern : uint32_t {
+  kEach,   // segment i of `segments`: source[i] to destination[i]
+  kFan,    // source[i] to destination[d] + i * bytes, for every d of `destinations`; read once
+  kPairs,  // all to all: source[s] + d * bytes to destination[d] + s * bytes, for every s and d of
+           // `segments`
+};
+
+struct SpreadParams {
+  SpreadPattern pattern;
+  uint32_t segments, destinations;
+  uint32_t part;  // bytes that a warp takes at once; Kernels chooses
+  uint64_t bytes;
+  uint64_t source[kRanksMax];
+  uint64_t destination[kRanksMax];
   Signals signals;
 };
 
