@@ -33,8 +33,9 @@ SHUNT_DEVICE void CopyBytes(uint64_t destination, uint64_t source, uint64_t byte
 // Of low and then high, the bytes from 4 * kWord + bits / 8 on.
 template <uint32_t kWord>
 SHUNT_DEVICE Vec16 Shifted(const Vec16& low, const Vec16& high, uint32_t bits) {
-  const uint32_t all[9] = {low.word[0],  low.word[1],  low.word[2],  low.word[3], high.word[0],
-                           high.word[1], high.word[2], high.word[3], 0};
+  const uint32_t all[9] = {low.word[0],  low.word[1],  low.word[2],
+                           low.word[3],  high.word[0], high.word[1],
+                           high.word[2], high.word[3], 0};
   Vec16 v;
   SHUNT_UNROLL
   for (uint32_t i = 0; i < 4; ++i) {
@@ -69,7 +70,7 @@ SHUNT_DEVICE void CopyShifted(uint64_t destination, uint64_t source, uint64_t ve
   }
 }
 
-// Vectors of one source to `destinations` places, at(d), all aligned.
+// Vectors of one source to `destinations` places, at(d), all aligned; the source itself is skipped.
 template <class At>
 SHUNT_DEVICE void CopyVectors(uint32_t destinations, const At& at, uint64_t source,
                               uint64_t vectors, uint32_t lane) {
@@ -82,6 +83,7 @@ SHUNT_DEVICE void CopyVectors(uint32_t destinations, const At& at, uint64_t sour
     }
     for (uint32_t d = 0; d < destinations; ++d) {
       const uint64_t destination = at(d);
+      if (destination == source) continue;
       SHUNT_UNROLL
       for (uint32_t i = 0; i < kInFlight; ++i) {
         StoreStreaming(destination + 16 * (first + i * kWarp + lane), v[i]);
@@ -96,6 +98,7 @@ SHUNT_DEVICE void CopyVectors(uint32_t destinations, const At& at, uint64_t sour
   }
   for (uint32_t d = 0; d < destinations; ++d) {
     const uint64_t destination = at(d);
+    if (destination == source) continue;
     SHUNT_UNROLL
     for (uint32_t i = 0; i < kInFlight; ++i) {
       const uint64_t mine = first + i * kWarp + lane;
@@ -117,7 +120,8 @@ SHUNT_DEVICE void CopyPiece(uint64_t destination, uint64_t source, uint64_t byte
   switch ((from & 15) / 4) {
     case 0:
       if ((from & 15) == 0) {
-        CopyVectors(1, [to](uint32_t) { return to; }, from, vectors, lane);
+        CopyVectors(
+            1, [to](uint32_t) { return to; }, from, vectors, lane);
       } else {
         CopyShifted<0>(to, from, vectors, lane);
       }

@@ -39,8 +39,7 @@ SHUNT_DEVICE Vec16 LoadStreaming(uint64_t address) {
 
 SHUNT_DEVICE void StoreStreaming(uint64_t address, const Vec16& v) {
 #ifdef __CUDACC__
-  __stcs(reinterpret_cast<uint4*>(address),
-         make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]));
+  __stcs(reinterpret_cast<uint4*>(address), make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]));
 #else
   std::memcpy(reinterpret_cast<void*>(address), &v, sizeof(v));
 #endif

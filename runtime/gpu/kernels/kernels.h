@@ -1,9 +1,11 @@
-// The kernels, loaded into one context. They are built once into a fat binary that this library
+// The kernels, loaded into one context. They are built once into fat binaries that this library
 // carries; all of them are loaded at once, before anything waits (a lazy load behind a pending wait
 // deadlocks).
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -12,13 +14,21 @@
 
 namespace shunt::gpu {
 
+// How much of the GPU a large operation takes; a small one takes fewer blocks.
+struct Grid {
+  uint32_t threads;  // of a block: 32 to 256, whole warps
+  uint32_t blocks_per_sm;
+};
+
 // Thread-compatible. The context that was current at Load is current at every call.
 class Kernels {
  public:
   // UNIMPLEMENTED where the build had no CUDA toolkit. FAILED_PRECONDITION: the GPU is older than
-  // what the kernels were built for.
+  // what the kernels were built for. Waits for the GPU.
   static absl::StatusOr<std::unique_ptr<Kernels>> Load(Driver* driver, const DeviceFacts& device);
   ~Kernels();
+  Kernels(const Kernels&) = delete;
+  Kernels& operator=(const Kernels&) = delete;
 
   // Enqueue on `stream`. INVALID_ARGUMENT for counts that the structs cannot hold.
   absl::Status Reduce(const ReduceParams& params, Stream stream);
@@ -27,12 +37,26 @@ class Kernels {
   // Signals alone.
   absl::Status Signal(const Signals& signals, Stream stream);
 
+  // For measurements; the defaults are what measurements found best.
+  void set_reduce_grid(Grid grid) { reduce_grid_ = grid; }
+  void set_copy_grid(Grid grid) { copy_grid_ = grid; }
+
  private:
-  Kernels(Driver* driver, Module module, int multiprocessors);
+  static constexpr int kTypes = 12;
+  static constexpr int kForms = 4;  // any number of sources; sums of 2, 4, 8
+
+  Kernels(Driver* driver, int multiprocessors);
+  absl::Status LoadAll();
+  absl::Status RunEach();
+  absl::Status ReduceAsCopy(const ReduceParams& params, Stream stream);
+
   Driver* const driver_;
-  const Module module_;
-  const int multiprocessors_;
-  Function reduce_ = nullptr, move_ = nullptr, signal_ = nullptr;
+  const uint32_t multiprocessors_;
+  Grid reduce_grid_ = {256, 8};
+  Grid copy_grid_ = {64, 16};
+  std::vector<Module> modules_;
+  Function reduce_[kTypes][kForms] = {};  // null: that type has no such form
+  Function spread_ = nullptr, move_ = nullptr, signal_ = nullptr;
 };
 
 }  // namespace shunt::gpu

@@ -6,8 +6,9 @@ using shunt::gpu::Where;
 
 extern "C" __global__ void __launch_bounds__(256)
     shunt_move(const __grid_constant__ shunt::gpu::MoveParams params) {
-  shunt::gpu::MoveBody(params, gridDim.y,
-                       Where{blockIdx.x + gridDim.x * blockIdx.y, gridDim.x * gridDim.y, threadIdx.x, blockDim.x});
+  shunt::gpu::MoveBody(
+      params, gridDim.y,
+      Where{blockIdx.x + gridDim.x * blockIdx.y, gridDim.x * gridDim.y, threadIdx.x, blockDim.x});
   shunt::gpu::SendSignals(params.signals);
 }
 

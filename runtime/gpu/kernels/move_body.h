@@ -74,7 +74,6 @@ SHUNT_DEVICE void FanOut(const SpreadParams& p, uint32_t i, uint64_t begin, uint
   uint64_t differ = bytes | source;
   for (uint32_t d = 0; d < p.destinations; ++d) differ |= p.destination[d] + shift;
   if ((differ & 15) == 0) {
-    // The rank that gathers in place gets its own bytes again: reads come first, and are the same.
     CopyVectors(
         p.destinations, [&p, shift](uint32_t d) { return p.destination[d] + shift; }, source,
         bytes / 16, lane);

@@ -39,7 +39,8 @@ struct ExtremeOp : SumOp<Codec> {
       return (kMax ? x > acc : x < acc) || x != x;
     } else if constexpr (Codec::kSigned) {
       using S = typename Codec::SignedLane;
-      return kMax ? static_cast<S>(x) > static_cast<S>(acc) : static_cast<S>(x) < static_cast<S>(acc);
+      return kMax ? static_cast<S>(x) > static_cast<S>(acc)
+                  : static_cast<S>(x) < static_cast<S>(acc);
     } else {
       return kMax ? x > acc : x < acc;
     }

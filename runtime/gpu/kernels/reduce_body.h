@@ -23,9 +23,9 @@ SHUNT_DEVICE void ReduceElement(const ReduceParams& p, const Op& op, const Reduc
                                 uint64_t index, bool natural) {
   using Lane = typename Codec::Lane;
   // Of exactly kBytes, unlike Raw.
-  using Stored = std::conditional_t<Codec::kBytes == 1, uint8_t,
-                                    std::conditional_t<Codec::kBytes == 2, uint16_t,
-                                                       typename Codec::Raw>>;
+  using Stored =
+      std::conditional_t<Codec::kBytes == 1, uint8_t,
+                         std::conditional_t<Codec::kBytes == 2, uint16_t, typename Codec::Raw>>;
   constexpr uint32_t kBatch = 4;
   const uint64_t at = index * Codec::kBytes;
   Lane acc{};
@@ -86,7 +86,7 @@ template <class Codec, class Op>
 SHUNT_DEVICE void ReduceVector(const ReduceParams& p, const Op& op, const ReduceStep& step,
                                uint64_t at) {
   constexpr uint32_t kBatch = 4;
-  typename Codec::Lane acc[kLanes<Codec>];
+  typename Codec::Lane acc[kLanes<Codec>] = {};
   for (uint32_t first = 0; first < p.sources; first += kBatch) {
     Vec16 raw[kBatch];
     SHUNT_UNROLL
@@ -115,7 +115,7 @@ SHUNT_DEVICE void ReduceFixed(const ReduceParams& p, const Op& op, const ReduceS
   }
   SHUNT_UNROLL
   for (uint32_t v = 0; v < kVectors; ++v) {
-    typename Codec::Lane acc[kLanes<Codec>];
+    typename Codec::Lane acc[kLanes<Codec>] = {};
     SHUNT_UNROLL
     for (uint32_t k = 0; k < kSources; ++k) StartOrFold<Codec>(p, op, raw[v][k], k, acc);
     FinishVector<Codec>(p, op, step, at + v * stride, acc);
