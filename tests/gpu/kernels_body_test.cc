@@ -1,5 +1,6 @@
 // The bodies of the kernels, run on the CPU thread by thread: what a GPU adds to them is its own
 // arithmetic and the order of threads, for which there is kernels_device_test.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +11,6 @@
 #include "runtime/collectives/exec/reduce.h"
 #include "runtime/gpu/kernels/move_body.h"
 #include "runtime/gpu/kernels/reduce_body.h"
-#include "runtime/gpu/worker/protocol.h"
 #include "tests/gpu/kernels_inputs.h"
 
 namespace shunt::gpu {
@@ -251,9 +251,8 @@ TEST_CASE("a move copies runs of any length and place, and nothing else") {
     std::vector<std::byte> source(1 << 17), destination(1 << 17, kPoison);
     for (auto& byte : source) byte = static_cast<std::byte>(inputs.Number());
     std::vector<std::byte> expected = destination;
-    std::vector<Run> runs;
+    std::vector<RunWords> runs;
     uint64_t at = 0;
-    uint32_t longest = 1;
     for (;;) {
       const uint64_t limit = round % 3 == 0 ? 40 : round % 3 == 1 ? 3000 : 40000;
       uint64_t bytes = 1 + inputs.Below(limit);
@@ -266,16 +265,27 @@ TEST_CASE("a move copies runs of any length and place, and nothing else") {
       runs.push_back({reinterpret_cast<uint64_t>(source.data() + from),
                       reinterpret_cast<uint64_t>(destination.data() + at), bytes});
       std::memcpy(expected.data() + at, source.data() + from, bytes);
-      longest = std::max(longest, static_cast<uint32_t>(bytes));
       at += bytes;
     }
     MoveParams params{};
-    params.run = runs.data();
     params.runs = static_cast<uint32_t>(runs.size());
-    params.longest = longest;
-    const auto parts = static_cast<uint32_t>(1 + inputs.Below(5));
-    ForThreads(3, 64, [&](const Where& where) { MoveBody(params, parts, where); });
-    INFO("round " << round << ", parts " << parts);
+    if (runs.size() <= kFewRuns) {
+      std::copy(runs.begin(), runs.end(), params.few);
+    } else {
+      params.run = runs.data();
+    }
+    // Whatever they are: of runs shorter than expected, and longer ones.
+    params.part = static_cast<uint32_t>(512 * (1 + inputs.Below(9)));
+    params.parts = static_cast<uint32_t>(1 + inputs.Below(5));
+    if (inputs.Below(3) > 0) {
+      params.team = inputs.Below(2) == 0 ? 32 : 64;
+      ForThreads(params.runs * params.parts * params.team / 64 + 1, 64,
+                 [&](const Where& where) { MoveByTeam(params, where); });
+    } else {
+      ForThreads(3, 64, [&](const Where& where) { MoveByWarp(params, where); });
+    }
+    INFO("round " << round << ", " << params.runs << " runs, " << params.parts << " parts of "
+                  << params.part);
     REQUIRE(destination == expected);
   }
 }
@@ -316,7 +326,11 @@ TEST_CASE("a spread copies every segment to its place") {
               }
             }
           }
-          ForThreads(2, 64, [&](const Where& where) { SpreadBody(params, where); });
+          const uint32_t all = pattern == SpreadPattern::kPairs ? ranks * ranks : ranks;
+          for (uint32_t segment = 0; segment < all; ++segment) {
+            ForThreads(static_cast<uint32_t>(bytes / params.part) + 1, 64,
+                       [&](const Where& where) { SpreadBody(params, segment, where); });
+          }
           INFO("bytes " << bytes << ", shift " << shift << ", ranks " << ranks << ", pattern "
                         << static_cast<int>(pattern));
           REQUIRE(out == expected);

@@ -65,12 +65,13 @@ struct Bfloat16Codec {
 // A binary float with kExp exponent and kMan mantissa bits and a sign: MiniCodec of
 // reduce_small_float.cc. kInf: the all-ones exponent means infinity and NaN; otherwise only all
 // ones is NaN. Rounding gives at most kLimit.
-template <uint32_t kSize, int kExp, int kMan, bool kInf, uint32_t kNan, uint32_t kLimit>
+template <uint32_t kSize, int kExp, int kMan, bool kInf, uint32_t kNanCode, uint32_t kLimit>
 struct MiniCodec {
   static constexpr uint32_t kBytes = kSize;
   static constexpr bool kFloat = true, kSigned = true;
   using Raw = uint32_t;
   using Lane = float;
+  static constexpr uint32_t kNan = kNanCode;
 
   static constexpr int kBias = (1 << (kExp - 1)) - 1;
   static constexpr uint32_t kSign = 1u << (kExp + kMan);
@@ -117,14 +118,17 @@ using E4M3Codec = MiniCodec<1, 4, 3, false, 0x7f, 0x7e>;
 using E5M2Codec = MiniCodec<1, 5, 2, true, 0x7e, 0x7b>;
 using E5M2KeepInfCodec = MiniCodec<1, 5, 2, true, 0x7e, 0x7c>;  // min and max: no rounding
 
+// The same by the GPU's conversions, which differ in the bits of a NaN alone. In software float8 is
+// bound by arithmetic, not by memory.
 #ifdef __CUDACC__
-// The same by the GPU's conversions, which differ in the bits of a NaN alone.
+SHUNT_DEVICE float FloatOfHalf(uint32_t raw) {
+  float v;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(static_cast<uint16_t>(raw)));
+  return v;
+}
+
 struct FastFloat16Codec : Float16Codec {
-  static SHUNT_DEVICE Lane Decode(Raw raw) {
-    float v;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(static_cast<uint16_t>(raw)));
-    return v;
-  }
+  static SHUNT_DEVICE Lane Decode(Raw raw) { return FloatOfHalf(raw); }
   static SHUNT_DEVICE Raw Encode(Lane v) {
     uint16_t raw;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(raw) : "f"(v));
@@ -133,6 +137,34 @@ struct FastFloat16Codec : Float16Codec {
 };
 #else
 using FastFloat16Codec = Float16Codec;
+#endif
+
+#if defined(__CUDACC__) && __CUDA_ARCH__ >= 890
+struct FastE4M3Codec : E4M3Codec {
+  static SHUNT_DEVICE Lane Decode(Raw raw) {
+    uint32_t halves;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(raw)));
+    return FloatOfHalf(halves);
+  }
+  static SHUNT_DEVICE Raw Encode(Lane v) {
+    uint16_t raw;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(raw) : "f"(0.0f), "f"(v));
+    return v != v ? kNan : raw;
+  }
+};
+
+struct FastE5M2Codec : E5M2Codec {
+  // The upper half of a float16.
+  static SHUNT_DEVICE Lane Decode(Raw raw) { return FloatOfHalf(raw << 8); }
+  static SHUNT_DEVICE Raw Encode(Lane v) {
+    uint16_t raw;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(raw) : "f"(0.0f), "f"(v));
+    return v != v ? kNan : raw;
+  }
+};
+#else
+using FastE4M3Codec = E4M3Codec;
+using FastE5M2Codec = E5M2Codec;
 #endif
 
 // ---- Vectors of 16 bytes

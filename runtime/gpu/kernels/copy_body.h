@@ -1,9 +1,9 @@
-// The copies of one warp: any length, any alignment.
+// The copies of one team of threads, a warp or a block: any length, any alignment.
 //
-// Between places that agree modulo 16, vectors, four in flight in a lane. Otherwise the destination
-// gets vectors that are put together of two of the source's, the second of which is the next lane's
-// first: the memory sees one read. An aligned vector is read only if the piece has a byte in it, so
-// no read leaves the allocation.
+// Between places that agree modulo 16, vectors, four in flight in a thread. Otherwise the
+// destination gets vectors that are put together of two of the source's, the second of which is the
+// next thread's first: the memory sees one read. An aligned vector is read only if the piece has a
+// byte in it, so no read leaves the allocation.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,12 @@
 
 namespace shunt::gpu {
 
-inline constexpr uint32_t kWarp = 32;
 inline constexpr uint32_t kInFlight = 4;
+
+// One thread's place among those that copy a piece together.
+struct Team {
+  uint32_t thread, threads;
+};
 
 SHUNT_DEVICE Vec16 LoadCached(uint64_t address) {
 #ifdef __CUDACC__
@@ -24,8 +28,9 @@ SHUNT_DEVICE Vec16 LoadCached(uint64_t address) {
 #endif
 }
 
-SHUNT_DEVICE void CopyBytes(uint64_t destination, uint64_t source, uint64_t bytes, uint32_t lane) {
-  for (uint64_t i = lane; i < bytes; i += kWarp) {
+SHUNT_DEVICE void CopyBytes(uint64_t destination, uint64_t source, uint32_t bytes,
+                            const Team& team) {
+  for (uint32_t i = team.thread; i < bytes; i += team.threads) {
     StoreAligned<uint8_t>(destination + i, LoadAligned<uint8_t>(source + i));
   }
 }
@@ -51,91 +56,95 @@ SHUNT_DEVICE Vec16 Shifted(const Vec16& low, const Vec16& high, uint32_t bits) {
 
 // `destination` is aligned, `source` lies `shift` bytes behind an aligned address.
 template <uint32_t kWord>
-SHUNT_DEVICE void CopyShifted(uint64_t destination, uint64_t source, uint64_t vectors,
-                              uint32_t lane) {
+SHUNT_DEVICE void CopyShifted(uint64_t destination, uint64_t source, uint32_t vectors,
+                              const Team& team) {
   const uint64_t aligned = source & ~uint64_t{15};
   const uint32_t bits = 8 * static_cast<uint32_t>(source & 3);
-  for (uint64_t first = lane; first < vectors; first += 2 * kWarp) {
-    const uint64_t second = first + kWarp;
+  for (uint32_t first = team.thread; first < vectors; first += 2 * team.threads) {
+    const uint32_t second = first + team.threads;
     const bool both = second < vectors;
-    const Vec16 low0 = LoadCached(aligned + 16 * first);
-    const Vec16 high0 = LoadCached(aligned + 16 * first + 16);
+    const Vec16 low0 = LoadCached(aligned + uint64_t{16} * first);
+    const Vec16 high0 = LoadCached(aligned + uint64_t{16} * first + 16);
     Vec16 low1{}, high1{};
     if (both) {
-      low1 = LoadCached(aligned + 16 * second);
-      high1 = LoadCached(aligned + 16 * second + 16);
+      low1 = LoadCached(aligned + uint64_t{16} * second);
+      high1 = LoadCached(aligned + uint64_t{16} * second + 16);
     }
-    StoreStreaming(destination + 16 * first, Shifted<kWord>(low0, high0, bits));
-    if (both) StoreStreaming(destination + 16 * second, Shifted<kWord>(low1, high1, bits));
+    StoreStreaming(destination + uint64_t{16} * first, Shifted<kWord>(low0, high0, bits));
+    if (both)
+      StoreStreaming(destination + uint64_t{16} * second, Shifted<kWord>(low1, high1, bits));
   }
 }
 
 // Vectors of one source to `destinations` places, at(d), all aligned; the source itself is skipped.
 template <class At>
 SHUNT_DEVICE void CopyVectors(uint32_t destinations, const At& at, uint64_t source,
-                              uint64_t vectors, uint32_t lane) {
-  uint64_t first = 0;
-  for (; first + kInFlight * kWarp <= vectors; first += kInFlight * kWarp) {
+                              uint32_t vectors, const Team& team) {
+  const uint32_t tile = kInFlight * team.threads;
+  uint32_t first = 0;
+  for (; first + tile <= vectors; first += tile) {
     Vec16 v[kInFlight];
     SHUNT_UNROLL
     for (uint32_t i = 0; i < kInFlight; ++i) {
-      v[i] = LoadStreaming(source + 16 * (first + i * kWarp + lane));
+      v[i] = LoadStreaming(source + uint64_t{16} * (first + i * team.threads + team.thread));
     }
     for (uint32_t d = 0; d < destinations; ++d) {
       const uint64_t destination = at(d);
       if (destination == source) continue;
       SHUNT_UNROLL
       for (uint32_t i = 0; i < kInFlight; ++i) {
-        StoreStreaming(destination + 16 * (first + i * kWarp + lane), v[i]);
+        StoreStreaming(destination + uint64_t{16} * (first + i * team.threads + team.thread), v[i]);
       }
     }
   }
+  if (first == vectors) return;
   Vec16 v[kInFlight];
   SHUNT_UNROLL
   for (uint32_t i = 0; i < kInFlight; ++i) {
-    const uint64_t mine = first + i * kWarp + lane;
-    if (mine < vectors) v[i] = LoadStreaming(source + 16 * mine);
+    const uint32_t mine = first + i * team.threads + team.thread;
+    if (mine < vectors) v[i] = LoadStreaming(source + uint64_t{16} * mine);
   }
   for (uint32_t d = 0; d < destinations; ++d) {
     const uint64_t destination = at(d);
     if (destination == source) continue;
     SHUNT_UNROLL
     for (uint32_t i = 0; i < kInFlight; ++i) {
-      const uint64_t mine = first + i * kWarp + lane;
-      if (mine < vectors) StoreStreaming(destination + 16 * mine, v[i]);
+      const uint32_t mine = first + i * team.threads + team.thread;
+      if (mine < vectors) StoreStreaming(destination + uint64_t{16} * mine, v[i]);
     }
   }
 }
 
-SHUNT_DEVICE void CopyPiece(uint64_t destination, uint64_t source, uint64_t bytes, uint32_t lane) {
+SHUNT_DEVICE void CopyPiece(uint64_t destination, uint64_t source, uint32_t bytes,
+                            const Team& team) {
   if (bytes < 64 && ((destination | source | bytes) & 15) != 0) {
-    CopyBytes(destination, source, bytes, lane);
+    CopyBytes(destination, source, bytes, team);
     return;
   }
-  const uint64_t head = (0 - destination) & 15;
-  const uint64_t vectors = (bytes - head) / 16;
-  const uint64_t tail = (bytes - head) % 16;
-  CopyBytes(destination, source, head, lane);
+  const uint32_t head = (0 - static_cast<uint32_t>(destination)) & 15;
+  const uint32_t vectors = (bytes - head) / 16;
+  const uint32_t tail = (bytes - head) % 16;
+  CopyBytes(destination, source, head, team);
   const uint64_t to = destination + head, from = source + head;
   switch ((from & 15) / 4) {
     case 0:
       if ((from & 15) == 0) {
         CopyVectors(
-            1, [to](uint32_t) { return to; }, from, vectors, lane);
+            1, [to](uint32_t) { return to; }, from, vectors, team);
       } else {
-        CopyShifted<0>(to, from, vectors, lane);
+        CopyShifted<0>(to, from, vectors, team);
       }
       break;
     case 1:
-      CopyShifted<1>(to, from, vectors, lane);
+      CopyShifted<1>(to, from, vectors, team);
       break;
     case 2:
-      CopyShifted<2>(to, from, vectors, lane);
+      CopyShifted<2>(to, from, vectors, team);
       break;
     default:
-      CopyShifted<3>(to, from, vectors, lane);
+      CopyShifted<3>(to, from, vectors, team);
   }
-  CopyBytes(to + 16 * vectors, from + 16 * vectors, tail, lane);
+  CopyBytes(to + uint64_t{16} * vectors, from + uint64_t{16} * vectors, tail, team);
 }
 
 }  // namespace shunt::gpu

@@ -13,11 +13,14 @@ namespace {
 constexpr int kOldestMajor = 8;  // compute capability, as CMakeLists.txt names it to nvcc
 constexpr uint32_t kWarp = 32;
 constexpr uint32_t kVector = 16;
-// A grid of fewer blocks than multiprocessors has small ones.
-constexpr uint32_t kSmallThreads = 64;
-// What one warp takes of a copy: not less than one vector a lane, nor more than what still cuts
-// large copies evenly.
-constexpr uint64_t kPartMin = 512, kPartMax = 16 << 10;
+// A grid of fewer blocks than multiprocessors has smaller ones, and copies of a vector a thread.
+constexpr uint32_t kSmallThreads = 64, kSmallPart = 1024;
+// A grid that stays, for what gains nothing from more: threads and blocks of a multiprocessor.
+constexpr uint32_t kStayThreads = 256, kStayBlocks = 8;
+// The same where memory of the host takes part, and what a warp takes at least.
+constexpr uint32_t kHostThreads = 64, kHostBlocks = 16, kHostPart = 512;
+
+constexpr uint64_t kBlocksMax = INT32_MAX;
 
 // By number of sources.
 struct Form {
@@ -120,6 +123,7 @@ absl::Status Kernels::LoadAll() {
   if (!module.ok()) return module.status();
   absl::Status status = find(*module, "shunt_spread", &spread_);
   status.Update(find(*module, "shunt_move", &move_));
+  status.Update(find(*module, "shunt_move_host", &move_host_));
   status.Update(find(*module, "shunt_signal", &signal_));
   return status;
 }
@@ -140,10 +144,14 @@ absl::Status Kernels::RunEach() {
     }
   }
   SpreadParams no_spread{};
-  no_spread.part = kPartMin;
+  no_spread.part = kSmallPart;
   status.Update(driver_->Launch(spread_, shape, &no_spread, sizeof(no_spread), *stream));
-  MoveParams no_move{};
+  MoveParams no_move{};  // of an empty run
+  no_move.runs = no_move.parts = 1;
+  no_move.part = kSmallPart;
+  no_move.team = kWarp;
   status.Update(driver_->Launch(move_, shape, &no_move, sizeof(no_move), *stream));
+  status.Update(driver_->Launch(move_host_, shape, &no_move, sizeof(no_move), *stream));
   Signals no_signals{};
   status.Update(driver_->Launch(signal_, shape, &no_signals, sizeof(no_signals), *stream));
   status.Update(driver_->Synchronize(*stream));
@@ -170,7 +178,6 @@ absl::Status Kernels::Reduce(const ReduceParams& params, Stream stream) {
   if (params.count == 0) return Signal(params.signals, stream);
   if (IsCopy(params)) return ReduceAsCopy(params, stream);
 
-  const auto type = static_cast<DataType>(params.dtype);
   const auto redop = static_cast<Redop>(params.redop);
   int form = 0;
   if (redop == Redop::kSum || redop == Redop::kAvg) {
@@ -178,19 +185,32 @@ absl::Status Kernels::Reduce(const ReduceParams& params, Stream stream) {
       if (kForm[i].sources == params.sources && reduce_[params.dtype][i] != nullptr) form = i;
     }
   }
-  const uint64_t bytes = params.count * SizeOf(type);
-  const uint64_t items = Agree(params, bytes) ? bytes / kVector + 1 : params.count;
+  return driver_->Launch(reduce_[params.dtype][form], ReduceShape(params, kForm[form].vectors),
+                         &params, sizeof(params), stream);
+}
+
+// Large reductions have a block for each few KiB of a source: it ends, and another one starts where
+// a place is free. Grids that stay on the GPU reached 0.85 to 0.93 of what these do, which is the
+// rate of the GPU's own copies.
+LaunchShape Kernels::ReduceShape(const ReduceParams& params, uint32_t vectors) const {
+  const uint64_t bytes = params.count * SizeOf(static_cast<DataType>(params.dtype));
+  const bool agree = Agree(params, bytes);
   LaunchShape shape;
   shape.blocks_y = params.scatter != 0 ? params.destinations : 1;
-  shape.threads = reduce_grid_.threads;
+  shape.threads = agree ? cut_.reduce_threads : kStayThreads;
+  const uint64_t items = agree ? CeilDiv(bytes / kVector + 1, vectors) : params.count;
   if (CeilDiv(items, shape.threads) * shape.blocks_y < multiprocessors_) {
     shape.threads = std::min(shape.threads, kSmallThreads);
   }
-  const uint64_t wanted = CeilDiv(items, uint64_t{shape.threads} * kForm[form].vectors);
-  const uint64_t most =
-      CeilDiv(uint64_t{multiprocessors_} * reduce_grid_.blocks_per_sm, shape.blocks_y);
-  shape.blocks_x = static_cast<uint32_t>(std::min(wanted, most));
-  return driver_->Launch(reduce_[params.dtype][form], shape, &params, sizeof(params), stream);
+  uint64_t blocks = CeilDiv(items, shape.threads);
+  const uint64_t fill = CeilDiv(uint64_t{multiprocessors_} * kStayBlocks, shape.blocks_y);
+  if (!agree) {
+    blocks = std::min(blocks, fill);  // single elements
+  } else if (blocks > fill) {
+    blocks = std::max(fill, CeilDiv(blocks, cut_.reduce_steps));
+  }
+  shape.blocks_x = static_cast<uint32_t>(std::min(blocks, kBlocksMax));
+  return shape;
 }
 
 absl::Status Kernels::ReduceAsCopy(const ReduceParams& params, Stream stream) {
@@ -222,43 +242,57 @@ absl::Status Kernels::Spread(const SpreadParams& params, Stream stream) {
   if (!status.ok()) return status;
   if (params.bytes == 0 || params.segments == 0) return Signal(params.signals, stream);
   SpreadParams sized = params;
-  const uint64_t segments = params.pattern == SpreadPattern::kPairs
-                                ? uint64_t{params.segments} * params.segments
-                                : params.segments;
-  // One part for each warp, if that is a good length.
-  const uint64_t warps =
-      uint64_t{multiprocessors_} * copy_grid_.blocks_per_sm * (copy_grid_.threads / kWarp);
-  const uint64_t even = RoundUp(CeilDiv(params.bytes * segments, warps), kPartMin);
-  sized.part = static_cast<uint32_t>(std::clamp(even, kPartMin, kPartMax));
-  const uint64_t items = CeilDiv(params.bytes, sized.part) * segments;
   LaunchShape shape;
-  shape.threads = copy_grid_.threads;
-  shape.blocks_x =
-      static_cast<uint32_t>(std::min(CeilDiv(items, shape.threads / kWarp),
-                                     uint64_t{multiprocessors_} * copy_grid_.blocks_per_sm));
+  shape.threads = cut_.copy_threads;
+  shape.blocks_y = params.segments;
+  if (params.pattern == SpreadPattern::kPairs) shape.blocks_y *= params.segments;
+  sized.part = cut_.copy_part;
+  if (CeilDiv(params.bytes, sized.part) * shape.blocks_y < multiprocessors_) {
+    sized.part = std::min(sized.part, kSmallPart);
+  }
+  const uint64_t blocks = CeilDiv(params.bytes, sized.part);
+  if (blocks > kBlocksMax) return Wrong("bytes of a segment", params.bytes, "less than 8 TiB");
+  shape.blocks_x = static_cast<uint32_t>(blocks);
   return driver_->Launch(spread_, shape, &sized, sizeof(sized), stream);
 }
 
 absl::Status Kernels::Move(const MoveParams& params, Stream stream) {
   const absl::Status status = Check(params.signals);
   if (!status.ok()) return status;
-  if (params.runs == 0 || params.longest == 0) return Signal(params.signals, stream);
-  const uint32_t warps_of_block = copy_grid_.threads / kWarp;
-  const uint64_t warps = uint64_t{multiprocessors_} * copy_grid_.blocks_per_sm * warps_of_block;
+  if (params.runs == 0) return Signal(params.signals, stream);
+  if (params.runs > kBlocksMax) return Wrong("runs", params.runs, "fewer than 2^31");
+  if (params.run == nullptr && params.runs > kFewRuns) {
+    return Wrong("runs without a table", params.runs, "at most 64");
+  }
+  MoveParams sized = params;
   LaunchShape shape;
-  shape.threads = copy_grid_.threads;
-  // A run is cut only where there are too few of them for all warps: each part reads the run's
-  // words again.
-  const uint64_t parts =
-      std::clamp<uint64_t>(warps / params.runs, 1, CeilDiv(params.longest, kPartMin));
-  shape.blocks_y = static_cast<uint32_t>(std::min<uint64_t>(parts, 65535));
-  const uint64_t items = params.runs * uint64_t{shape.blocks_y};
-  if (items > UINT32_MAX / 2) return Wrong("runs", params.runs, "fewer, or shorter ones");
-  shape.blocks_x =
-      static_cast<uint32_t>(CeilDiv(std::min(CeilDiv(items, warps_of_block),
-                                             uint64_t{multiprocessors_} * copy_grid_.blocks_per_sm),
-                                    shape.blocks_y));
-  return driver_->Launch(move_, shape, &params, sizeof(params), stream);
+  const uint64_t mean = std::max<uint64_t>(1, CeilDiv(params.bytes, params.runs));
+  const uint64_t parts_max = kBlocksMax / params.runs;
+  if (params.host != 0) {
+    // A run is cut only where there are too few of them for all warps: each part reads the run's
+    // words again.
+    shape.threads = kHostThreads;
+    constexpr uint32_t kWarps = kHostThreads / kWarp;
+    const uint64_t blocks = uint64_t{multiprocessors_} * kHostBlocks;
+    const uint64_t parts =
+        std::clamp<uint64_t>(blocks * kWarps / params.runs, 1, CeilDiv(mean, kHostPart));
+    sized.parts = static_cast<uint32_t>(std::min(parts, parts_max));
+    sized.part = static_cast<uint32_t>(
+        std::min<uint64_t>(RoundUp(CeilDiv(mean, sized.parts), kHostPart), 1 << 30));
+    const uint64_t items = uint64_t{params.runs} * sized.parts;
+    shape.blocks_x = static_cast<uint32_t>(std::min(CeilDiv(items, kWarps), blocks));
+    return driver_->Launch(move_host_, shape, &sized, sizeof(sized), stream);
+  }
+  shape.threads = cut_.copy_threads;
+  sized.part = cut_.copy_part;
+  if (CeilDiv(mean, sized.part) * params.runs < multiprocessors_) {
+    sized.part = std::min(sized.part, kSmallPart);
+  }
+  sized.parts = static_cast<uint32_t>(std::min(CeilDiv(mean, sized.part), parts_max));
+  sized.team = mean <= cut_.warp_part && sized.parts == 1 ? kWarp : shape.threads;
+  const uint64_t items = uint64_t{params.runs} * sized.parts;
+  shape.blocks_x = static_cast<uint32_t>(CeilDiv(items, shape.threads / sized.team));
+  return driver_->Launch(move_, shape, &sized, sizeof(sized), stream);
 }
 
 absl::Status Kernels::Signal(const Signals& signals, Stream stream) {

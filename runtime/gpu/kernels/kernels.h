@@ -14,10 +14,13 @@
 
 namespace shunt::gpu {
 
-// How much of the GPU a large operation takes; a small one takes fewer blocks.
-struct Grid {
-  uint32_t threads;  // of a block: 32 to 256, whole warps
-  uint32_t blocks_per_sm;
+// How operations are cut; small ones more finely.
+struct Cut {
+  uint32_t reduce_threads = 128;  // of a block: 32 to 256, whole warps
+  uint32_t reduce_steps = 1;      // that a thread takes, of as many loads as it has in flight
+  uint32_t copy_threads = 64;     // likewise
+  uint32_t copy_part = 4096;      // bytes that a block copies: a multiple of 512
+  uint32_t warp_part = 2048;      // runs up to so many bytes are a warp's
 };
 
 // Thread-compatible. The context that was current at Load is current at every call.
@@ -37,9 +40,8 @@ class Kernels {
   // Signals alone.
   absl::Status Signal(const Signals& signals, Stream stream);
 
-  // For measurements; the defaults are what measurements found best.
-  void set_reduce_grid(Grid grid) { reduce_grid_ = grid; }
-  void set_copy_grid(Grid grid) { copy_grid_ = grid; }
+  // For measurements; the default is what they found best.
+  void set_cut(const Cut& cut) { cut_ = cut; }
 
  private:
   static constexpr int kTypes = 12;
@@ -49,14 +51,14 @@ class Kernels {
   absl::Status LoadAll();
   absl::Status RunEach();
   absl::Status ReduceAsCopy(const ReduceParams& params, Stream stream);
+  LaunchShape ReduceShape(const ReduceParams& params, uint32_t vectors) const;
 
   Driver* const driver_;
   const uint32_t multiprocessors_;
-  Grid reduce_grid_ = {256, 8};
-  Grid copy_grid_ = {64, 16};
+  Cut cut_;
   std::vector<Module> modules_;
   Function reduce_[kTypes][kForms] = {};  // null: that type has no such form
-  Function spread_ = nullptr, move_ = nullptr, signal_ = nullptr;
+  Function spread_ = nullptr, move_ = nullptr, move_host_ = nullptr, signal_ = nullptr;
 };
 
 }  // namespace shunt::gpu

@@ -35,7 +35,7 @@ struct ReduceParams {
 };
 
 // Copies segments of equal length, whose places follow from those of the ranks. A segment whose
-// source is its destination is left out.
+// source is its destination is left out. A block takes one part of a segment.
 enum class SpreadPattern : uint32_t {
   kEach,   // segment i of `segments`: source[i] to destination[i]
   kFan,    // source[i] to destination[d] + i * bytes, for every d of `destinations`; read once
@@ -46,18 +46,33 @@ enum class SpreadPattern : uint32_t {
 struct SpreadParams {
   SpreadPattern pattern;
   uint32_t segments, destinations;
-  uint32_t part;  // bytes that a warp takes at once; Kernels chooses
+  uint32_t part;  // bytes, a multiple of 16; Kernels chooses
   uint64_t bytes;
   uint64_t source[kRanksMax];
   uint64_t destination[kRanksMax];
   Signals signals;
 };
 
-// Copies `runs` pieces; `run` lies in pinned host memory or in the device's.
+// As Run of worker/protocol.h; of at most 1 GiB.
+struct RunWords {
+  uint64_t source, destination, bytes;
+};
+
+// As many runs travel with the parameters: no table needs to be where the GPU is quick to read.
+inline constexpr uint32_t kFewRuns = 64;
+
+// Copies `runs` pieces. A team takes a part of one: a block, or a warp where runs are short or a
+// side lies in host memory.
 struct MoveParams {
-  const void* run;  // Run of worker/protocol.h
+  const RunWords* run;  // device memory, or any that the GPU reaches; null: `few`
   uint32_t runs;
-  uint32_t longest;  // bytes of the longest run: decides the grid
+  uint32_t host;   // 1: a side lies in host memory
+  uint64_t bytes;  // of all runs together; decides the grid, no more
+  // Kernels chooses.
+  uint32_t part;   // bytes, a multiple of 16; more of a run that is longer than all parts
+  uint32_t parts;  // of a run
+  uint32_t team;   // threads
+  RunWords few[kFewRuns];
   Signals signals;
 };
 

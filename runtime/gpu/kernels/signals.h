@@ -9,18 +9,20 @@ namespace shunt::gpu {
 
 // Called by all threads of all blocks, after their last store.
 //
-// Each block makes its output visible to the whole system before it takes its ticket, so who reads
-// a word and then the output, on any processor, reads the new one.
+// Each block makes its output visible to this GPU before it takes its ticket, and the last one all
+// of that to the whole system before it writes the words: the order is transitive, so who reads a
+// word and then the output, on any processor, reads the new one. (A block's own fence for the
+// system would have every block of a large grid wait longer.)
 __device__ __forceinline__ void SendSignals(const Signals& signals) {
   if (signals.count == 0 && signals.completion == nullptr) return;
   __shared__ bool last;
   const uint32_t blocks = gridDim.x * gridDim.y;
   __syncthreads();
   if (threadIdx.x == 0) {
-    __threadfence_system();
+    __threadfence();
     // Wraps to 0 at the last one.
     last = blocks == 1 || atomicInc(signals.ticket, blocks - 1) == blocks - 1;
-    __threadfence_system();
+    if (last) __threadfence_system();
   }
   __syncthreads();
   if (!last) return;
