@@ -12,6 +12,7 @@
 #include "runtime/gpu/kernels/move_body.h"
 #include "runtime/gpu/kernels/reduce_body.h"
 #include "tests/gpu/kernels_inputs.h"
+#include "tests/gpu/kernels_on_cpu.h"
 
 namespace shunt::gpu {
 namespace {
@@ -25,43 +26,6 @@ void ForThreads(uint32_t blocks, uint32_t threads, const Body& body) {
       body(Where{block, blocks, thread, threads});
     }
   }
-}
-
-template <class Codec, class MinMaxCodec = Codec>
-void RunAny(const ReduceParams& params, uint32_t y, const Where& where) {
-  ReduceAny<Codec, MinMaxCodec>(params, y, where);
-}
-
-using AnyBody = void (*)(const ReduceParams&, uint32_t, const Where&);
-
-AnyBody BodyOf(DataType type) {
-  switch (type) {
-    case DataType::kInt8:
-      return RunAny<IntCodec<int8_t>>;
-    case DataType::kUint8:
-      return RunAny<IntCodec<uint8_t>>;
-    case DataType::kInt32:
-      return RunAny<IntCodec<int32_t>>;
-    case DataType::kUint32:
-      return RunAny<IntCodec<uint32_t>>;
-    case DataType::kInt64:
-      return RunAny<IntCodec<int64_t>>;
-    case DataType::kUint64:
-      return RunAny<IntCodec<uint64_t>>;
-    case DataType::kFloat16:
-      return RunAny<Float16Codec>;
-    case DataType::kBfloat16:
-      return RunAny<Bfloat16Codec>;
-    case DataType::kFloat32:
-      return RunAny<Float32Codec>;
-    case DataType::kFloat64:
-      return RunAny<Float64Codec>;
-    case DataType::kFloat8E4M3:
-      return RunAny<E4M3Codec>;
-    case DataType::kFloat8E5M2:
-      return RunAny<E5M2Codec, E5M2KeepInfCodec>;
-  }
-  return nullptr;
 }
 
 // Sum and average of a fixed number of sources.
@@ -180,9 +144,7 @@ TEST_CASE("every type and reduction gives the bits of the CPU's") {
                             (variant & 4) != 0};
             // A copy is another kernel's.
             if (sources == 1 && c.redop != Redop::kPremulSum) continue;
-            Compare(c, &inputs, [&](const ReduceParams& params) {
-              ForThreads(3, 32, [&](const Where& where) { BodyOf(c.type)(params, 0, where); });
-            });
+            Compare(c, &inputs, testing::ReduceOnCpu);
           }
         }
       }
@@ -232,9 +194,7 @@ TEST_CASE("a reduction that scatters gives each destination its block") {
       params.destination[r] =
           reinterpret_cast<uint64_t>(in_place ? in[r].data() + r * kCount : out[r].data());
     }
-    for (uint32_t y = 0; y < 4; ++y) {
-      ForThreads(2, 32, [&](const Where& w) { ReduceAny<Float32Codec>(params, y, w); });
-    }
+    testing::ReduceOnCpu(params);
     for (size_t r = 0; r < 4; ++r) {
       const float* seen = in_place ? in[r].data() + r * kCount : out[r].data();
       for (size_t i = 0; i < kCount; ++i) {
