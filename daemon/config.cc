@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <iterator>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "daemon/gpu/device_names.h"
 #include "runtime/core/status.h"
 #include "runtime/core/unix_socket.h"
 
@@ -146,6 +148,43 @@ absl::Status SetList(Config* config, const ConfigValue& value) {
   return absl::OkStatus();
 }
 
+template <std::string Config::*kMember>
+absl::Status SetOneOf(Config* config, const ConfigValue& value,
+                      std::initializer_list<const char*> words) {
+  const auto* text = std::get_if<std::string>(&value);
+  for (const char* const word : words) {
+    if (text == nullptr || *text != word) continue;
+    config->*kMember = word;
+    return absl::OkStatus();
+  }
+  return Wrong(value);
+}
+
+absl::Status SetGpuEnabled(Config* config, const ConfigValue& value) {
+  return SetOneOf<&Config::gpu_enabled>(config, value, {"auto", "on", "off"});
+}
+
+absl::Status SetGpuMps(Config* config, const ConfigValue& value) {
+  return SetOneOf<&Config::gpu_mps>(config, value, {"off", "use"});
+}
+
+absl::Status SetGpuDevices(Config* config, const ConfigValue& value) {
+  std::vector<std::string> devices;
+  if (const auto* text = std::get_if<std::string>(&value)) devices = {*text};
+  if (const auto* number = std::get_if<int64_t>(&value)) devices = {absl::StrCat(*number)};
+  if (const auto* texts = std::get_if<std::vector<std::string>>(&value)) devices = *texts;
+  if (const auto* numbers = std::get_if<std::vector<int64_t>>(&value)) {
+    for (const int64_t number : *numbers) devices.push_back(absl::StrCat(number));
+  }
+  if (devices.empty()) return absl::InvalidArgumentError("is empty");
+  for (const std::string& device : devices) {
+    if (IsDeviceName(device)) continue;
+    return absl::InvalidArgumentError(absl::StrCat("has \"", device, "\""));
+  }
+  config->gpu_devices = std::move(devices);
+  return absl::OkStatus();
+}
+
 constexpr char kSizeWords[] = "a size such as \"8GiB\" or \"512MiB\", or an integer of bytes";
 constexpr char kDurationWords[] = "a duration such as \"500ms\", \"10s\" or \"5m\"";
 
@@ -205,6 +244,16 @@ constexpr ConfigKey kOwnKeys[] = {
      "microseconds that a worker polls before it sleeps; -1: 20 while there are more CPUs than "
      "sessions (in a cluster: four for each session and one more), else 0",
      "-1", SetInteger<&Config::spin_us, -1, 10000>},
+    {"gpu.enabled", "\"auto\", \"on\" or \"off\"",
+     "whether GPU memory is served; auto: where there is an NVIDIA driver", "auto", SetGpuEnabled},
+    {"gpu.devices",
+     "a list of \"all\", ordinals from 0 to 1023, and UUIDs (GPU-...) or beginnings of them",
+     "GPUs that are served", "all", SetGpuDevices},
+    {"gpu.worker", "a path", "the program that drives a GPU; empty: shunt-gpu-worker beside shuntd",
+     "", SetText<&Config::gpu_worker>},
+    {"gpu.mps", "\"off\" or \"use\"",
+     "whether the workers are clients of NVIDIA's MPS; off: not even where it runs", "off",
+     SetGpuMps},
     {"storage.roots", kRootWords,
      "directories below which sessions may open and create files, with the daemon's rights; files "
      "that clients open themselves need none",

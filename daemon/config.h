@@ -43,6 +43,11 @@ struct Config {
   int64_t max_regions_per_session = 4096;
   int64_t spin_us = -1;  // -1: 20 while CPUs are plenty, else 0
 
+  std::string gpu_enabled = "auto";  // [gpu]; "on", "off"
+  std::vector<std::string> gpu_devices = {"all"};
+  std::string gpu_worker;       // "": the program beside this one
+  std::string gpu_mps = "off";  // "use"
+
   std::vector<StorageRoot> storage_roots;  // [storage]
   std::vector<StorageEndpoint> storage_s3;
   std::vector<StoragePlugin> storage_plugins;

@@ -19,6 +19,9 @@
 #include "daemon/config_reload.h"
 #include "daemon/data_transport.h"
 #include "daemon/event_loop.h"
+#include "daemon/gpu/device_regions.h"
+#include "daemon/gpu/gpu_engine.h"
+#include "daemon/gpu/workers.h"
 #include "daemon/grpc_server.h"
 #include "daemon/lease_server.h"
 #include "daemon/liveness.h"
@@ -99,6 +102,26 @@ StoreRegions::Options StoresOf(const Config& config) {
   return options;
 }
 
+GpuWorkers::Options GpusOf(const Config& config) {
+  using Enabled = GpuChoice::Enabled;
+  GpuWorkers::Options options;
+  options.choice.enabled = config.gpu_enabled == "on"    ? Enabled::kOn
+                           : config.gpu_enabled == "off" ? Enabled::kOff
+                                                         : Enabled::kAuto;
+  options.choice.devices = config.gpu_devices;
+  options.choice.worker = config.gpu_worker;
+  options.choice.use_mps = config.gpu_mps == "use";
+  return options;
+}
+
+DeviceRegions::Options DeviceRegionsOf(const Config& config) {
+  DeviceRegions::Options options;
+  options.session_regions = static_cast<uint64_t>(config.max_regions_per_session);
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) options.total_regions = files.rlim_cur / 8;
+  return options;
+}
+
 CommunicatorTable::Limits LimitsOf(const Config& config) {
   return {config.max_communicators_per_session, config.warm_communicators, config.warm_ttl.count()};
 }
@@ -113,6 +136,8 @@ class DaemonImpl : public Daemon {
       // A part is missing: take down what there is, in order.
       if (stores_ != nullptr) stores_->Stop(DeadlineAfterNs(kStoresMax));
       if (transfers_ != nullptr) transfers_->Stop();
+      if (gpu_engine_ != nullptr) gpu_engine_->Stop();
+      if (gpus_ != nullptr) gpus_->Stop();
       grpc_.reset();
       OnLoop([this] { lease_.reset(); });
       LeaveCluster();
@@ -160,6 +185,12 @@ class DaemonImpl : public Daemon {
     };
     transfers_ = std::make_unique<TransferTable>(std::move(transfers), regions_.get(),
                                                  stores_.get(), loop_.get());
+    SHUNT_ASSIGN_OR_RETURN(gpus_, GpuWorkers::Start(GpusOf(config_)));
+    device_regions_ =
+        std::make_unique<DeviceRegions>(DeviceRegionsOf(config_), regions_.get(), gpus_.get());
+    gpu_engine_ = std::make_unique<GpuEngine>(gpus_.get(), device_regions_.get(), regions_.get());
+    operations_.gpus = gpu_engine_.get();
+    transfers_->UseGpus(gpu_engine_.get(), device_regions_.get());
     remote_sections_ = std::make_unique<RemoteSections>(
         loop_.get(), config_.cluster.enabled() ? cluster::NodeName(config_.cluster) : "");
 
@@ -177,6 +208,8 @@ class DaemonImpl : public Daemon {
     context.communicators = communicators_.get();
     context.operations = &operations_;
     context.stores = stores_.get();
+    context.gpus = gpus_.get();
+    context.device_regions = device_regions_.get();
     context.transfers = transfers_.get();
     context.remote_sections = remote_sections_.get();
     services_ = std::make_unique<Services>(std::move(context));
@@ -320,6 +353,8 @@ class DaemonImpl : public Daemon {
     // Who waits for other nodes hears of it while there is somebody to tell it.
     OnLoop([this] { remote_sections_->SetPeers(nullptr); });
     transfers_->Stop();  // it answers calls of gRPC's
+    gpu_engine_->Stop();
+    gpus_->Stop();  // and of the lease socket
     grpc_.reset();
     OnLoop([this] { lease_.reset(); });
     LeaveCluster();
@@ -526,6 +561,9 @@ class DaemonImpl : public Daemon {
   std::unique_ptr<NodeEngine> engine_;
   std::unique_ptr<CommunicatorTable> communicators_;
   std::unique_ptr<StoreRegions> stores_;
+  std::unique_ptr<GpuWorkers> gpus_;
+  std::unique_ptr<DeviceRegions> device_regions_;
+  std::unique_ptr<GpuEngine> gpu_engine_;
   std::unique_ptr<TransferTable> transfers_;
   std::unique_ptr<RemoteSections> remote_sections_;
   std::unique_ptr<Services> services_;

@@ -389,6 +389,11 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
       case Request::kSyncFile:
         services.SyncFile(session_, request.sync_file(), AnswerLater(id));
         return true;
+      case Request::kRegisterDevice:
+        services.RegisterDevice(session_, request.register_device(),
+                                fds.empty() ? ClientFd() : std::move(fds.front()),
+                                GiveLater(id, &v1::LeaseReply::mutable_register_device));
+        return true;
       case Request::kCaptureCall:
         return Give(id, services.CaptureCall(session_, request.capture_call()),
                     &v1::LeaseReply::mutable_capture_call);

@@ -14,6 +14,8 @@
 #include "daemon/communicator_table.h"
 #include "daemon/config.h"
 #include "daemon/event_loop.h"
+#include "daemon/gpu/device_regions.h"
+#include "daemon/gpu/workers.h"
 #include "daemon/scheduler.h"
 #include "daemon/session_table.h"
 #include "daemon/transfer/remote_sections.h"
@@ -46,6 +48,8 @@ struct ServiceContext {
   CommunicatorTable* communicators = nullptr;
   OperationHost* operations = nullptr;
   StoreRegions* stores = nullptr;
+  GpuWorkers* gpus = nullptr;
+  DeviceRegions* device_regions = nullptr;
   TransferTable* transfers = nullptr;
   RemoteSections* remote_sections = nullptr;
 };
@@ -84,6 +88,11 @@ class Services {
   // Own, or of a fellow member of a communicator.
   absl::StatusOr<std::shared_ptr<memory::Region>> MapRegion(const SessionPtr& session,
                                                             const v1::MapRegionRequest& request);
+  // Answered at once, or on a thread of GpuWorkers.
+  using RegisterDeviceReply =
+      std::function<void(const absl::StatusOr<v1::RegisterDeviceResponse>&)>;
+  void RegisterDevice(const SessionPtr& session, const v1::RegisterDeviceRequest& request,
+                      ClientFd descriptor, RegisterDeviceReply reply);
   v1::ListRegionsResponse ListRegions(const SessionPtr& session) const;
 
   // communicator_service.cc

@@ -118,8 +118,7 @@ void FromProto(const v1::RendezvousRequest& in, RendezvousKey* key, Registration
   registration->incarnation = in.caller().incarnation();
   registration->address = in.caller().control_address();
   registration->id = in.registration();
-  registration->terms = {in.world_size(), in.algorithm(), in.deterministic(),
-                         in.device()};
+  registration->terms = {in.world_size(), in.algorithm(), in.deterministic(), in.device()};
   registration->link = FromProto(in.link());
   registration->known_epoch = in.known_epoch();
   registration->ranks.clear();

@@ -4,35 +4,18 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
-#include <cctype>
-#include <charconv>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "daemon/gpu/device_names.h"
 #include "runtime/core/status.h"
 
 namespace shunt::daemon {
 namespace {
 
-constexpr std::string_view kUuidPrefix = "GPU-";
-constexpr int kOrdinalMax = 1023;
-
-// -1: it is none.
-int Ordinal(std::string_view text) {
-  int ordinal = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ordinal);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  return whole && ordinal >= 0 && ordinal <= kOrdinalMax ? ordinal : -1;
-}
-
-bool Names(std::string_view device, const GpuListing& gpu) {
-  if (device == "all") return true;
-  if (const int ordinal = Ordinal(device); ordinal >= 0) return ordinal == gpu.ordinal;
-  return absl::StartsWithIgnoreCase(gpu::UuidText(gpu.uuid),
-                                    absl::string_view(device.data(), device.size()));
+bool Names(const std::string& device, const GpuListing& gpu) {
+  return NamesDevice(device, gpu.ordinal, gpu::UuidText(gpu.uuid));
 }
 
 absl::StatusOr<GpuListing> ParseLine(const std::string& line) {
@@ -67,14 +50,6 @@ absl::StatusOr<std::vector<GpuListing>> ParseListing(std::string_view text) {
     gpus.push_back(*std::move(gpu));
   }
   return gpus;
-}
-
-bool IsDeviceName(std::string_view device) {
-  if (device == "all" || Ordinal(device) >= 0) return true;
-  return device.size() > kUuidPrefix.size() &&
-         device.substr(0, kUuidPrefix.size()) == kUuidPrefix &&
-         std::all_of(device.begin() + kUuidPrefix.size(), device.end(),
-                     [](unsigned char c) { return std::isxdigit(c) != 0 || c == '-'; });
 }
 
 absl::StatusOr<std::vector<GpuListing>> Choose(const std::vector<GpuListing>& found,

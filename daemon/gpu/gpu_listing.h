@@ -25,7 +25,7 @@ struct GpuListing {
 struct GpuChoice {
   enum class Enabled { kAuto, kOn, kOff };  // auto: where there is a driver
   Enabled enabled = Enabled::kAuto;
-  // "all", ordinals, or UUIDs or beginnings of them.
+  // As device_names.h has them.
   std::vector<std::string> devices = {"all"};
   std::string worker;    // the program; "": shunt-gpu-worker beside this one's
   bool use_mps = false;  // as clients of MPS, where it runs
@@ -46,9 +46,7 @@ struct GpuView {
 // Of lines as gpu::ListingLine writes.
 absl::StatusOr<std::vector<GpuListing>> ParseListing(std::string_view text);
 
-// True if configuration may name `device` so: "all", an ordinal, or (the beginning of) a UUID.
-bool IsDeviceName(std::string_view device);
-// Those of `found` that `devices` names. NOT_FOUND names one that there is not.
+// Those of `found` that `devices` (device_names.h) names. NOT_FOUND names one that there is not.
 absl::StatusOr<std::vector<GpuListing>> Choose(const std::vector<GpuListing>& found,
                                                const std::vector<std::string>& devices);
 
