@@ -100,6 +100,11 @@ using CaptureInfo2 = CUresult (*)(CUstream, CUstreamCaptureStatus*, cuuint64_t*,
 using CaptureInfo3 = CUresult (*)(CUstream, CUstreamCaptureStatus*, cuuint64_t*, CUgraph*,
                                   const CUgraphNode**, const void** edges, size_t*);
 
+// The driver takes some numbers as pointers: addresses, and descriptors.
+void* AsPointer(uint64_t number) {
+  return reinterpret_cast<void*>(number);  // NOLINT(performance-no-int-to-ptr)
+}
+
 CUcontext Raw(Context context) { return reinterpret_cast<CUcontext>(context); }
 CUstream Raw(Stream stream) { return reinterpret_cast<CUstream>(stream); }
 CUevent Raw(Event event) { return reinterpret_cast<CUevent>(event); }
@@ -438,8 +443,7 @@ absl::StatusOr<PointerFacts> Driver::Facts(DevicePtr pointer) {
   if (facts.kind != PointerFacts::Kind::kDevice || facts.ipc_capable || facts.pool) return facts;
   // Neither cudaMalloc's nor a pool's. The driver has no attribute for the rest of the question.
   CUmemGenericAllocationHandle allocation = 0;
-  if (api_->cuMemRetainAllocationHandle(&allocation, reinterpret_cast<void*>(pointer)) !=
-      CUDA_SUCCESS) {
+  if (api_->cuMemRetainAllocationHandle(&allocation, AsPointer(pointer)) != CUDA_SUCCESS) {
     return facts;
   }
   api_->cuMemRelease(allocation);
@@ -541,8 +545,7 @@ absl::StatusOr<UniqueFd> Driver::Api::ExportIfMeant(CUmemGenericAllocationHandle
 
 absl::StatusOr<UniqueFd> Driver::ExportVmm(DevicePtr address) {
   CUmemGenericAllocationHandle allocation = 0;
-  SHUNT_RETURN_IF_ERROR(
-      SHUNT_CUDA(cuMemRetainAllocationHandle, &allocation, reinterpret_cast<void*>(address)));
+  SHUNT_RETURN_IF_ERROR(SHUNT_CUDA(cuMemRetainAllocationHandle, &allocation, AsPointer(address)));
   absl::StatusOr<UniqueFd> fd = api_->ExportIfMeant(allocation, address);
   api_->cuMemRelease(allocation);
   return fd;
@@ -551,7 +554,7 @@ absl::StatusOr<UniqueFd> Driver::ExportVmm(DevicePtr address) {
 absl::StatusOr<DevicePtr> Driver::MapVmm(int fd, int device, uint64_t bytes) {
   CUmemGenericAllocationHandle allocation = 0;
   SHUNT_RETURN_IF_ERROR(SHUNT_CUDA(cuMemImportFromShareableHandle, &allocation,
-                                   reinterpret_cast<void*>(static_cast<intptr_t>(fd)),
+                                   AsPointer(static_cast<uint64_t>(fd)),
                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
   absl::StatusOr<CUdeviceptr> address = api_->Map(allocation, device, bytes);
   api_->cuMemRelease(allocation);  // the mapping holds it
