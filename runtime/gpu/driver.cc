@@ -80,6 +80,7 @@
   F(cuModuleUnload)                         \
   F(cuModuleGetFunction)                    \
   F(cuLaunchKernel)                         \
+  F(cuThreadExchangeStreamCaptureMode)      \
   F(cuUserObjectCreate)                     \
   F(cuUserObjectRelease)                    \
   F(cuGraphRetainUserObject)                \
@@ -681,6 +682,13 @@ absl::Status Driver::Launch(Function function, const LaunchShape& shape, const v
 }
 
 // ---- Capture
+
+absl::StatusOr<int> Driver::SetCaptureMode(int mode) {
+  static_assert(kCaptureRelaxed == CU_STREAM_CAPTURE_MODE_RELAXED);
+  auto exchanged = static_cast<CUstreamCaptureMode>(mode);
+  SHUNT_RETURN_IF_ERROR(SHUNT_CUDA(cuThreadExchangeStreamCaptureMode, &exchanged));
+  return static_cast<int>(exchanged);
+}
 
 absl::StatusOr<CaptureFacts> Driver::Capturing(Stream stream) {
   CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;

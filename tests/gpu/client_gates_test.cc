@@ -99,6 +99,15 @@ TEST_CASE("repeating gates never become those of single calls") {
   CHECK(next.words->trigger.load() == 0);
 }
 
+TEST_CASE("the first gates may be made while a stream is captured") {
+  Bench b;
+  gpu::testing::BeginCapture(b.world.stream);
+  (void)Value(b.gates.TakeRepeating());
+  const gpu::Graph graph = gpu::testing::EndCapture(b.world.stream);
+  CHECK(graph != nullptr);
+  gpu::testing::DestroyGraph(graph);
+}
+
 TEST_CASE("when the daemon dies, streams that wait go on and no call begins any more") {
   Bench b;
   const Gates::Gate gate = Value(b.gates.Take());

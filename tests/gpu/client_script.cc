@@ -1,5 +1,6 @@
 #include "tests/gpu/client_script.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <catch2/catch.hpp>
@@ -58,6 +59,8 @@ void ScriptedDaemon::RefuseNext(int code, const std::string& words) {
 }
 
 void ScriptedDaemon::Serve() {
+  pollfd waiting{listener_.fd(), POLLIN, 0};
+  (void)::poll(&waiting, 1, -1);
   auto accepted = listener_.Accept();
   if (!accepted.ok()) return;
   socket_ = *std::move(accepted);

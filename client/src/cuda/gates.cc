@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "client/src/cuda/context_scope.h"
 #include "client/src/fork_guard.h"
 #include "runtime/core/status.h"
 
@@ -42,6 +43,7 @@ Gates::Gate Gates::GateOf(uint32_t index) const {
 
 absl::Status Gates::Grow() {
   SHUNT_ASSIGN_OR_RETURN(RegionTable::OwnRegion region, make_region_(kChunkBytes));
+  const CaptureLeave leave(driver_);
   SHUNT_ASSIGN_OR_RETURN(const gpu::DevicePtr device,
                          driver_->RegisterHost(region.mapping.data(), kChunkBytes));
   const auto first = static_cast<uint32_t>(slots_.size());

@@ -11,7 +11,12 @@
 
 namespace shunt::fake_cuda {
 
+namespace {
+thread_local CUstreamCaptureMode mode_of_thread = CU_STREAM_CAPTURE_MODE_GLOBAL;
+}  // namespace
+
 bool BreakCapture() {
+  if (mode_of_thread == CU_STREAM_CAPTURE_MODE_RELAXED) return false;
   const std::lock_guard lock(Lock());
   bool broken = false;
   for (const auto& [handle, stream] : Streams()) {
@@ -30,6 +35,12 @@ bool BreakCapture() {
 }  // namespace shunt::fake_cuda
 
 using namespace shunt::fake_cuda;
+
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  FAKE_ENTER(cuThreadExchangeStreamCaptureMode, kInit);
+  std::swap(*mode, mode_of_thread);
+  return CUDA_SUCCESS;
+}
 
 // ---- Events
 
