@@ -75,6 +75,39 @@ void AddCluster(const v1::ClusterStatus& cluster, Table* table) {
   for (std::vector<std::string>& row : others) table->Add(std::move(row));
 }
 
+Json GpusJson(const v1::GetStatusResponse& status) {
+  Json gpus = Json::List();
+  for (const v1::GpuStatus& gpu : status.gpus()) {
+    gpus.Append(Json::Object()
+                    .Add("ordinal", gpu.ordinal())
+                    .Add("uuid", gpu.uuid())
+                    .Add("name", gpu.name())
+                    .Add("pci", gpu.pci())
+                    .Add("memory_bytes", gpu.memory_bytes())
+                    .Add("state", gpu.state())
+                    .Add("why", gpu.why())
+                    .Add("pid", gpu.pid())
+                    .Add("restarts", gpu.restarts())
+                    .Add("regions", gpu.regions())
+                    .Add("region_bytes", gpu.region_bytes())
+                    .Add("commands", gpu.commands()));
+  }
+  return gpus;
+}
+
+// "ready, worker 4711, 3 regions of 12.0 GiB; NVIDIA H200, GPU-..."
+void AddGpus(const v1::GetStatusResponse& status, Table* table) {
+  for (const v1::GpuStatus& gpu : status.gpus()) {
+    std::string words = gpu.state();
+    if (gpu.pid() != 0) absl::StrAppend(&words, ", worker ", gpu.pid());
+    if (gpu.restarts() != 0) absl::StrAppend(&words, ", replaced ", gpu.restarts(), " times");
+    if (!gpu.why().empty()) absl::StrAppend(&words, " (", Printable(gpu.why()), ")");
+    absl::StrAppend(&words, ", ", gpu.regions(), " regions of ", SizeText(gpu.region_bytes()), "; ",
+                    Printable(gpu.name()), ", ", Printable(gpu.uuid()));
+    table->Add({absl::StrCat("GPU ", gpu.ordinal()), words});
+  }
+}
+
 int ShowStatus(AdminClient& client, bool json) {
   const auto status = client.Status();
   if (!status.ok()) return Fail(status.status());
@@ -91,6 +124,7 @@ int ShowStatus(AdminClient& client, bool json) {
     out.Add("operations_served", status->operations_served())
         .Add("operations_failed", status->operations_failed());
     out.Add("stopping", status->stopping());
+    if (status->gpus_size() != 0) out.Add("gpus", GpusJson(*status));
     if (status->has_cluster()) out.Add("cluster", ClusterJson(status->cluster()));
     return Print(out);
   }
@@ -108,6 +142,7 @@ int ShowStatus(AdminClient& client, bool json) {
       {"operations served by the daemon",
        absl::StrCat(status->operations_served(), ", of which failed ", status->operations_failed(),
                     " (asynchronous and gRPC calls; blocking ones are the ranks' own work)")});
+  AddGpus(*status, &table);
   if (status->has_cluster()) AddCluster(status->cluster(), &table);
   return Print(table.Text());
 }

@@ -58,21 +58,15 @@ absl::Status CheckKind(int fd) {
 
 // What the worker said of memory that it could not open, for whoever registers it.
 absl::Status CannotOpen(const DeviceRegion& region, const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kResourceExhausted:
-      return status;
-    default:
-      break;
-  }
-  return absl::FailedPreconditionError(absl::StrCat(
-      region.bytes, " bytes of GPU memory, by ", region.is_ipc() ? "IPC handle" : "descriptor",
-      ": the worker of ", region.worker->label(), " cannot open them: ", status.message(),
-      region.is_ipc()
-          ? "; allocate with cuMemCreate and an exportable handle (PyTorch: expandable_segments) "
-            "or shunt_alloc_device to share between containers"
-          : ""));
+  if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) return status;
+  return {absl::IsResourceExhausted(status) ? status.code() : absl::StatusCode::kFailedPrecondition,
+          absl::StrCat(region.bytes, " bytes of GPU memory, by ",
+                       region.is_ipc() ? "IPC handle" : "descriptor", ": the worker of ",
+                       region.worker->label(), " cannot open them: ", status.message(),
+                       region.is_ipc() ? "; allocate with cuMemCreate and an exportable handle "
+                                         "(PyTorch: expandable_segments) or shunt_alloc_device to "
+                                         "share between containers"
+                                       : "")};
 }
 
 }  // namespace

@@ -80,6 +80,7 @@
   F(cuModuleUnload)                         \
   F(cuModuleGetFunction)                    \
   F(cuLaunchKernel)                         \
+  F(cuThreadExchangeStreamCaptureMode)      \
   F(cuUserObjectCreate)                     \
   F(cuUserObjectRelease)                    \
   F(cuGraphRetainUserObject)                \
@@ -99,6 +100,11 @@ using CaptureInfo2 = CUresult (*)(CUstream, CUstreamCaptureStatus*, cuuint64_t*,
                                   const CUgraphNode**, size_t*);
 using CaptureInfo3 = CUresult (*)(CUstream, CUstreamCaptureStatus*, cuuint64_t*, CUgraph*,
                                   const CUgraphNode**, const void** edges, size_t*);
+
+// The driver takes some numbers as pointers: addresses, and descriptors.
+void* AsPointer(uint64_t number) {
+  return reinterpret_cast<void*>(number);  // NOLINT(performance-no-int-to-ptr)
+}
 
 CUcontext Raw(Context context) { return reinterpret_cast<CUcontext>(context); }
 CUstream Raw(Stream stream) { return reinterpret_cast<CUstream>(stream); }
@@ -230,10 +236,12 @@ struct Driver::Api {
 
   CUresult CaptureInfo(CUstream stream, CUstreamCaptureStatus* state, cuuint64_t* id,
                        CUgraph* graph, const CUgraphNode** last, size_t* last_count) const {
-    // Kinds of edges are dropped: who depends on a node here depends on all of it.
+    // Kinds of edges are dropped: who depends on a node here depends on all of it. They may be
+    // asked for together with the nodes only.
     const void* edges = nullptr;
     return capture_info_3 != nullptr
-               ? capture_info_3(stream, state, id, graph, last, &edges, last_count)
+               ? capture_info_3(stream, state, id, graph, last, last != nullptr ? &edges : nullptr,
+                                last_count)
                : capture_info_2(stream, state, id, graph, last, last_count);
   }
 
@@ -438,8 +446,7 @@ absl::StatusOr<PointerFacts> Driver::Facts(DevicePtr pointer) {
   if (facts.kind != PointerFacts::Kind::kDevice || facts.ipc_capable || facts.pool) return facts;
   // Neither cudaMalloc's nor a pool's. The driver has no attribute for the rest of the question.
   CUmemGenericAllocationHandle allocation = 0;
-  if (api_->cuMemRetainAllocationHandle(&allocation, reinterpret_cast<void*>(pointer)) !=
-      CUDA_SUCCESS) {
+  if (api_->cuMemRetainAllocationHandle(&allocation, AsPointer(pointer)) != CUDA_SUCCESS) {
     return facts;
   }
   api_->cuMemRelease(allocation);
@@ -541,8 +548,7 @@ absl::StatusOr<UniqueFd> Driver::Api::ExportIfMeant(CUmemGenericAllocationHandle
 
 absl::StatusOr<UniqueFd> Driver::ExportVmm(DevicePtr address) {
   CUmemGenericAllocationHandle allocation = 0;
-  SHUNT_RETURN_IF_ERROR(
-      SHUNT_CUDA(cuMemRetainAllocationHandle, &allocation, reinterpret_cast<void*>(address)));
+  SHUNT_RETURN_IF_ERROR(SHUNT_CUDA(cuMemRetainAllocationHandle, &allocation, AsPointer(address)));
   absl::StatusOr<UniqueFd> fd = api_->ExportIfMeant(allocation, address);
   api_->cuMemRelease(allocation);
   return fd;
@@ -551,7 +557,7 @@ absl::StatusOr<UniqueFd> Driver::ExportVmm(DevicePtr address) {
 absl::StatusOr<DevicePtr> Driver::MapVmm(int fd, int device, uint64_t bytes) {
   CUmemGenericAllocationHandle allocation = 0;
   SHUNT_RETURN_IF_ERROR(SHUNT_CUDA(cuMemImportFromShareableHandle, &allocation,
-                                   reinterpret_cast<void*>(static_cast<intptr_t>(fd)),
+                                   AsPointer(static_cast<uint64_t>(fd)),
                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
   absl::StatusOr<CUdeviceptr> address = api_->Map(allocation, device, bytes);
   api_->cuMemRelease(allocation);  // the mapping holds it
@@ -676,6 +682,13 @@ absl::Status Driver::Launch(Function function, const LaunchShape& shape, const v
 }
 
 // ---- Capture
+
+absl::StatusOr<int> Driver::SetCaptureMode(int mode) {
+  static_assert(kCaptureRelaxed == CU_STREAM_CAPTURE_MODE_RELAXED);
+  auto exchanged = static_cast<CUstreamCaptureMode>(mode);
+  SHUNT_RETURN_IF_ERROR(SHUNT_CUDA(cuThreadExchangeStreamCaptureMode, &exchanged));
+  return static_cast<int>(exchanged);
+}
 
 absl::StatusOr<CaptureFacts> Driver::Capturing(Stream stream) {
   CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;

@@ -55,6 +55,7 @@ absl::StatusOr<Function> Driver::FindFunction(Module, const char*) { return Abse
 absl::Status Driver::Launch(Function, const LaunchShape&, const void*, uint64_t, Stream) {
   return Absent();
 }
+absl::StatusOr<int> Driver::SetCaptureMode(int) { return Absent(); }
 absl::StatusOr<CaptureFacts> Driver::Capturing(Stream) { return Absent(); }
 absl::Status Driver::OnGraphDestroyed(Graph, void (*)(void*), void*) { return Absent(); }
 absl::Status Driver::AddHostNode(Stream, void (*)(void*), void*) { return Absent(); }

@@ -8,6 +8,8 @@
 //   store VALUE              the first word of the memory file at descriptor 3
 //   lose                     of the fake: loses the context while a stream waits; then prints what
 //                            calls answer
+//   wait                     prints once a stream waits for a word that nobody stores, then how
+//                            that ends
 //   pci                      of its first GPU
 #include <unistd.h>
 
@@ -70,6 +72,17 @@ absl::Status Lose(Driver& driver) {
   return absl::OkStatus();
 }
 
+absl::Status Wait(Driver& driver) {
+  SHUNT_ASSIGN_OR_RETURN(const UniqueFd file, MakeSealedMemfd("words", 4096));
+  SHUNT_ASSIGN_OR_RETURN(const Mapping mapping, Mapping::Map(file.get(), 4096));
+  SHUNT_ASSIGN_OR_RETURN(const DevicePtr word, driver.RegisterHost(mapping.data(), 4096));
+  SHUNT_ASSIGN_OR_RETURN(const Stream stream, driver.CreateStream());
+  SHUNT_RETURN_IF_ERROR(driver.Enqueue(stream, {{{MemoryOp::Kind::kWaitEqual, word, 1}}}));
+  Print("waits");
+  Print(driver.Synchronize(stream).ToString());
+  return absl::OkStatus();
+}
+
 absl::Status Run(const std::vector<std::string>& words) {
   const std::string& verb = words[0];
   if (verb == "store") {
@@ -92,6 +105,7 @@ absl::Status Run(const std::vector<std::string>& words) {
   SHUNT_ASSIGN_OR_RETURN(const Context context, driver->RetainPrimary(0));
   SHUNT_RETURN_IF_ERROR(driver->SetCurrent(context));
   if (verb == "lose") return Lose(*driver);
+  if (verb == "wait") return Wait(*driver);
   if (verb == "export") {
     const uint64_t bytes = std::stoull(words[1]);
     SHUNT_ASSIGN_OR_RETURN(const DevicePtr memory, driver->Allocate(bytes));

@@ -4,8 +4,11 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/core/fd.h"
@@ -16,6 +19,7 @@
 #include "tests/gpu/cuda_program.h"
 #include "tests/gpu/driver_child.h"
 #include "tests/gpu/driver_world.h"
+#include "tests/support/temp_dir.h"
 
 namespace shunt::gpu::testing {
 namespace {
@@ -128,12 +132,34 @@ TEST_CASE("a lost context answers everything with DATA_LOSS and ends waits") {
   CHECK(lost.Wait() == 0);
 }
 
+TEST_CASE("a control file makes the calls of another process fail") {
+  const shunt::testing::TempDir directory;
+  const std::string path = directory / "control";
+  const auto write = [&](const char* lines) {
+    std::ofstream(path + ".new") << lines;
+    std::filesystem::rename(path + ".new", path);
+  };
+  write("fail cuDevicePrimaryCtxRetain 1 2\n");
+  Child failing({"export", "4096", "1"}, -1, {{"SHUNT_FAKE_CUDA_CONTROL", path}});
+  CHECK_THAT(failing.Line(),
+             Contains("RESOURCE_EXHAUSTED: cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY"));
+
+  // Lost while it waits; one that starts later is not.
+  write("");
+  Child waiting({"wait"}, -1, {{"SHUNT_FAKE_CUDA_CONTROL", path}});
+  CHECK(waiting.Line() == "waits");
+  write("lose 719\n");
+  CHECK_THAT(waiting.Line(), Contains("DATA_LOSS") && Contains("CUDA_ERROR_LAUNCH_FAILED"));
+  Child later({"export", "4096", "1"}, -1, {{"SHUNT_FAKE_CUDA_CONTROL", path}});
+  CHECK(FromHex(later.Line()).size() == sizeof(IpcHandle));
+}
+
 TEST_CASE("kernels compute what their structs say") {
   World world;
   Driver& driver = world.driver;
   const Module module = Value(driver.LoadModule("any image"));
   CHECK(driver.FindFunction(module, "shunt_other").status().code() == StatusCode::kNotFound);
-  const Function reduce = Value(driver.FindFunction(module, "shunt_reduce"));
+  const Function reduce = Value(driver.FindFunction(module, "shunt_reduce_float32"));
   const Function move = Value(driver.FindFunction(module, "shunt_move"));
   const Function signal = Value(driver.FindFunction(module, "shunt_signal"));
   Words words(driver);
@@ -178,9 +204,9 @@ TEST_CASE("kernels compute what their structs say") {
   runs[0] = {memory, memory + 256, 8};
   runs[1] = {memory + 64, memory + 264, 4};
   MoveParams moves{};
-  moves.run = reinterpret_cast<const void*>(words.address + 1024);
+  moves.run = reinterpret_cast<const RunWords*>(words.address + 1024);
   moves.runs = 2;
-  moves.longest = 8;
+  moves.bytes = 12;
   Ok(driver.Launch(move, shape, &moves, sizeof(moves), world.stream));
   Signals last{};
   last.count = 1;

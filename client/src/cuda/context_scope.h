@@ -1,7 +1,9 @@
-// A current CUDA context for calls into the driver that need one.
+// What calls into the driver need of the calling thread: a current CUDA context, and leave to be
+// made while a stream is captured.
 #pragma once
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "runtime/gpu/driver.h"
 
 namespace shunt::client::cuda {
@@ -42,6 +44,23 @@ class ContextScope {
   const int device_;
   bool retained_ = false;
   absl::Status status_;
+};
+
+// While this lives, a capture under way in this process forbids the thread no call: what it makes
+// for Shunt has no place in any graph.
+class CaptureLeave {
+ public:
+  explicit CaptureLeave(gpu::Driver* driver)
+      : driver_(driver), before_(driver->SetCaptureMode(gpu::Driver::kCaptureRelaxed)) {}
+  ~CaptureLeave() {
+    if (before_.ok()) (void)driver_->SetCaptureMode(*before_);
+  }
+  CaptureLeave(const CaptureLeave&) = delete;
+  CaptureLeave& operator=(const CaptureLeave&) = delete;
+
+ private:
+  gpu::Driver* const driver_;
+  const absl::StatusOr<int> before_;
 };
 
 }  // namespace shunt::client::cuda

@@ -106,6 +106,7 @@ absl::StatusOr<uint64_t> DeviceMemory::Announce(gpu::Driver* driver,
   request.size_bytes = facts.bytes;
   const ContextScope scope(driver, facts.device);
   SHUNT_RETURN_IF_ERROR(scope.status());
+  const CaptureLeave leave(driver);
   UniqueFd exported;
   if (facts.vmm) {
     SHUNT_ASSIGN_OR_RETURN(exported, driver->ExportVmm(facts.base));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "client/src/cuda/context_scope.h"
 #include "client/src/fork_guard.h"
 #include "runtime/core/status.h"
 
@@ -21,12 +22,11 @@ Gates::Gates(gpu::Driver* driver, MakeRegion make_region)
     : fork_generation_(ForkGeneration()), driver_(driver), make_region_(std::move(make_region)) {}
 
 Gates::~Gates() {
-  const bool child = fork_generation_ != ForkGeneration();
+  const bool over = fork_generation_ == ForkGeneration() && AllPassed();
   for (Chunk& chunk : chunks_) {
     // Without a current context, or in a process that ends, the driver refuses: then it keeps the
     // pages.
-    if (!child && AllPassed() && driver_->UnregisterHost(chunk.region.mapping.data()).ok())
-      continue;
+    if (over && driver_->UnregisterHost(chunk.region.mapping.data()).ok()) continue;
     new Mapping(std::move(chunk.region.mapping));
   }
 }
@@ -43,6 +43,7 @@ Gates::Gate Gates::GateOf(uint32_t index) const {
 
 absl::Status Gates::Grow() {
   SHUNT_ASSIGN_OR_RETURN(RegionTable::OwnRegion region, make_region_(kChunkBytes));
+  const CaptureLeave leave(driver_);
   SHUNT_ASSIGN_OR_RETURN(const gpu::DevicePtr device,
                          driver_->RegisterHost(region.mapping.data(), kChunkBytes));
   const auto first = static_cast<uint32_t>(slots_.size());

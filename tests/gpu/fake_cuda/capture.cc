@@ -11,7 +11,12 @@
 
 namespace shunt::fake_cuda {
 
+namespace {
+thread_local CUstreamCaptureMode mode_of_thread = CU_STREAM_CAPTURE_MODE_GLOBAL;
+}  // namespace
+
 bool BreakCapture() {
+  if (mode_of_thread == CU_STREAM_CAPTURE_MODE_RELAXED) return false;
   const std::lock_guard lock(Lock());
   bool broken = false;
   for (const auto& [handle, stream] : Streams()) {
@@ -30,6 +35,12 @@ bool BreakCapture() {
 }  // namespace shunt::fake_cuda
 
 using namespace shunt::fake_cuda;
+
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  FAKE_ENTER(cuThreadExchangeStreamCaptureMode, kInit);
+  std::swap(*mode, mode_of_thread);
+  return CUDA_SUCCESS;
+}
 
 // ---- Events
 
@@ -238,6 +249,7 @@ extern "C" CUresult FakeCaptureInfo3(CUstream raw, CUstreamCaptureStatus* state,
 CUresult FakeCaptureInfo3(CUstream raw, CUstreamCaptureStatus* state, cuuint64_t* id,
                           CUgraph* graph, const CUgraphNode** last, const void** edges,
                           size_t* count) {
+  if (edges != nullptr && last == nullptr) return CUDA_ERROR_INVALID_VALUE;  // seen on a GPU
   if (edges != nullptr) *edges = nullptr;
   return FakeCaptureInfo2(raw, state, id, graph, last, count);
 }
