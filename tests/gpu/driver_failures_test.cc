@@ -159,7 +159,7 @@ TEST_CASE("kernels compute what their structs say") {
   Driver& driver = world.driver;
   const Module module = Value(driver.LoadModule("any image"));
   CHECK(driver.FindFunction(module, "shunt_other").status().code() == StatusCode::kNotFound);
-  const Function reduce = Value(driver.FindFunction(module, "shunt_reduce"));
+  const Function reduce = Value(driver.FindFunction(module, "shunt_reduce_float32"));
   const Function move = Value(driver.FindFunction(module, "shunt_move"));
   const Function signal = Value(driver.FindFunction(module, "shunt_signal"));
   Words words(driver);
@@ -204,9 +204,9 @@ TEST_CASE("kernels compute what their structs say") {
   runs[0] = {memory, memory + 256, 8};
   runs[1] = {memory + 64, memory + 264, 4};
   MoveParams moves{};
-  moves.run = reinterpret_cast<const void*>(words.address + 1024);
+  moves.run = reinterpret_cast<const RunWords*>(words.address + 1024);
   moves.runs = 2;
-  moves.longest = 8;
+  moves.bytes = 12;
   Ok(driver.Launch(move, shape, &moves, sizeof(moves), world.stream));
   Signals last{};
   last.count = 1;

@@ -17,8 +17,8 @@
 //
 // Functions go by their names without _v2. Differences from a real one: the default streams are one
 // stream more, without its implicit waits; all contexts of a process are lost together; any image
-// is a module and has the three kernels of runtime/gpu/kernels/params.h; a kernel runs when it is
-// its turn, whatever its shape.
+// is a module and has the kernels of runtime/gpu/kernels, which run their bodies on the CPU when it
+// is their turn, whatever their shape.
 #pragma once
 
 #include <stdint.h>
