@@ -15,10 +15,11 @@ function(shunt_gpu_client_test NAME)
     DEPS shunt::client_harness gpu_test_support
     LABELS client gpu-fake
     TIMEOUT 300
-    ENVIRONMENT SHUNTD=$<TARGET_FILE:shuntd> SHUNT_CUDA_LIBRARY=${SHUNT_FAKE_CUDA})
+    ENVIRONMENT SHUNTD=$<TARGET_FILE:shuntd> SHUNT_CUDA_LIBRARY=${SHUNT_FAKE_CUDA} SHUNT_FAKE_CUDA_DEVICES=2)
   if(TARGET gpu_client_${NAME}_test)
     add_dependencies(gpu_client_${NAME}_test shuntd shunt-gpu-worker fake_cuda)
   endif()
 endfunction()
 
+shunt_gpu_client_test(failures)
 shunt_gpu_client_test(streams)
