@@ -227,6 +227,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   void KickDeviceLocked(uint32_t channel, uint64_t seq, int64_t deadline_ns);
   bool ExpireDevice(uint32_t channel, uint64_t seq);
   absl::Status TakeGate(int rank, const ring::Submission& submission, Asker* asker);
+  static void ReleaseGate(const Asker& asker);
   bool AnswerLateLocked(uint32_t channel, uint64_t seq, Asker& asker);
   std::string DeviceWords(uint32_t channel, uint64_t seq, OpKind kind) const;
   std::byte* ResolveDevice(int rank, uint64_t region, uint64_t offset, uint64_t bytes);

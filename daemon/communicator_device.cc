@@ -10,6 +10,7 @@
 #include "runtime/board/failure.h"
 #include "runtime/core/clock.h"
 #include "runtime/core/status.h"
+#include "runtime/gpu/worker/gates.h"
 
 namespace shunt::daemon {
 
@@ -85,6 +86,7 @@ bool Communicator::FillRanksLocked(uint32_t channel, uint64_t seq, const Channel
                                    const board::Gathered& gathered, const NamedMemory& named,
                                    GpuEngine::Call* call) {
   const auto served = queue.pending.find(seq);
+  const decltype(Served::askers) no_askers;
   size_t taken = 0;  // of a rank that sends to itself, which asks twice
   int taken_of = -1;
   for (size_t p = 0; p < gathered.ranks.size(); ++p) {
@@ -96,16 +98,24 @@ bool Communicator::FillRanksLocked(uint32_t channel, uint64_t seq, const Channel
     if ((from.flags & board::kServed) == 0) continue;
     const int rank = board_.RankOf(channel, static_cast<int>(p));
     if (rank != taken_of) taken = 0;
-    if (served == queue.pending.end()) return false;
     size_t number = 0;
     const Asker* asker = nullptr;
-    for (const Asker& one : served->second.askers) {
+    for (const Asker& one : served == queue.pending.end() ? no_askers : served->second.askers) {
       if (one.rank != rank || (one.session == nullptr && one.operation == nullptr)) continue;
       if (number++ != taken) continue;
       asker = &one;
       break;
     }
-    if (asker == nullptr) return false;
+    if (asker == nullptr) {
+      // Its stream would be asked for by nobody.
+      if (members_[rank].gone) {
+        server_.Fail(
+            channel, seq, board::FailureReason::kRankLeft, rank,
+            absl::StrCat(DeviceWords(channel, seq, call->spec.kind), ": ",
+                         board::RankText(board_, rank), " has left, and had not waited for it"));
+      }
+      return false;
+    }
     ++taken;
     taken_of = rank;
     if (asker->gate == nullptr) continue;
@@ -284,7 +294,11 @@ void Communicator::EndDeviceLocked(uint32_t channel, ChannelQueue& queue,
   }
   lock.unlock();
   const absl::Status outcome = server_.OutcomeOfFailed();
-  for (auto& [seq, served] : over) Complete(channel, seq, std::move(served), outcome);
+  for (auto& [seq, served] : over) {
+    // No worker has heard of their streams.
+    for (const Asker& asker : served.askers) ReleaseGate(asker);
+    Complete(channel, seq, std::move(served), outcome);
+  }
   lock.lock();
 }
 
@@ -489,11 +503,22 @@ absl::Status Communicator::TakeGate(int rank, const ring::Submission& submission
   return absl::OkStatus();
 }
 
+void Communicator::ReleaseGate(const Asker& asker) {
+  if (asker.gate == nullptr) return;
+  const auto words = asker.gate->At(asker.gate_offset, sizeof(gpu::GateWords));
+  if (!words.ok()) return;
+  gpu::Gate gate{};
+  gate.words = reinterpret_cast<uint64_t>(*words);
+  gate.generation = asker.gate_generation;
+  gpu::Release(gate, /*repeats=*/false);
+}
+
 // True if it is over already: a rank that had not said in its post that it would ask.
 bool Communicator::AnswerLateLocked(uint32_t channel, uint64_t seq, Asker& asker) {
   const DeviceChannel& state = device_[channel];
   if (seq >= state.next || state.flights.contains(seq)) return false;
   const bool succeeded = server_.Serve(channel, seq, /*work=*/false) == board::Service::kSucceeded;
+  ReleaseGate(asker);
   Answer(asker, succeeded ? absl::OkStatus()
                           : absl::AbortedError(absl::StrCat("communicator ", id_, " has failed")));
   return true;

@@ -257,7 +257,12 @@ absl::Status Member::Impl::ChooseRemotePlaces(ChannelState& state, Operation& op
   status = PlaceWhole(call.out, out_bytes, idle && out_bytes <= most, &body.out_place_kind,
                       &body.ref.out_region, &body.ref.out_offset, &op.copy_out);
   op.copy_out_bytes = out_bytes;
-  if (!status.ok()) GiveBack(op.copy_in);
+  if (!status.ok()) {
+    GiveBack(op.copy_in);
+  } else if (op.copy_out != nullptr && call.spec.kind == OpKind::kAllToAllV) {
+    // What lies between its blocks is copied back with them.
+    std::memcpy(op.copy_out, call.out, out_bytes);
+  }
   return status;
 }
 

@@ -8,8 +8,8 @@
 namespace shunt::testing {
 namespace {
 
-TestDaemon& Daemon() {
-  static TestDaemon daemon;
+const TestDaemon& Daemon() {
+  static const GpuDaemon daemon;
   return daemon;
 }
 
@@ -32,7 +32,8 @@ std::vector<Case> Everything() {
           c.count = (bytes + SizeOf(c.dtype) - 1) / SizeOf(c.dtype);
           c.where = where;
           c.mode = mode;
-          c.in_place = where != Where::kDeviceMixed && MayRunInPlace(c.kind) && (i + bytes) % 3 == 0;
+          c.in_place =
+              where != Where::kDeviceMixed && MayRunInPlace(c.kind) && (i + bytes) % 3 == 0;
           c.salt = ++i;
           cases.push_back(c);
         }
@@ -100,8 +101,8 @@ TEST_CASE("a stream runs further ahead than a board of host memory has slots") {
                                   i % 30 == 29 ? SHUNT_MAX : SHUNT_SUM, &call, nullptr));
         if (i % 20 == 19) {
           // Back to 1 within the stream, once both have come here.
-          ExpectStatus(gpu.driver().FillAsync(reinterpret_cast<gpu::DevicePtr>(words), 1, 64,
-                                              gpu.stream()));
+          ExpectStatus(
+              gpu.driver().FillAsync(reinterpret_cast<gpu::DevicePtr>(words), 1, 64, gpu.stream()));
         }
       }
       // Nothing has moved: the streams have not come.

@@ -4,8 +4,8 @@
 
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "tests/gpu/ops_world.h"
 
@@ -30,7 +30,7 @@ int AllReduce(const Rank& rank, void* data, uint64_t count, const shunt_call* ca
 void ExpectStreamGoesOn(const OnGpu& gpu) { ExpectStatus(gpu.driver().Synchronize(gpu.stream())); }
 
 TEST_CASE("calls on streams that differ are told with both in words, and the streams go on") {
-  const TestDaemon daemon;
+  const GpuDaemon daemon;
   REQUIRE_NOTHROW(RunDeviceRanks(daemon, 2, [&](const Rank& rank, const OnGpu& gpu) {
     void* const data = OnDevice(rank, 4096);
     const shunt_call call = OnStream(gpu.stream());
@@ -42,7 +42,7 @@ TEST_CASE("calls on streams that differ are told with both in words, and the str
 }
 
 TEST_CASE("a rank that never calls is named at the deadline, and the other's stream goes on") {
-  const TestDaemon daemon;
+  const GpuDaemon daemon;
   Meeting meeting(2);
   REQUIRE_NOTHROW(RunDeviceRanks(daemon, 2, [&](const Rank& rank, const OnGpu& gpu) {
     if (rank.rank == 0) {
@@ -58,7 +58,7 @@ TEST_CASE("a rank that never calls is named at the deadline, and the other's str
 }
 
 TEST_CASE("a stream that does not come to its call is named at the deadline") {
-  const TestDaemon daemon;
+  const GpuDaemon daemon;
   Meeting meeting(2);
   REQUIRE_NOTHROW(RunDeviceRanks(daemon, 2, [&](const Rank& rank, const OnGpu& gpu) {
     void* const data = OnDevice(rank, 4096);
@@ -76,24 +76,30 @@ TEST_CASE("a stream that does not come to its call is named at the deadline") {
   }));
 }
 
+// A program of its own, for CUDA does not survive a fork.
+TEST_CASE("rank 1 of two, which kills itself", "[.killed]") {
+  const OnGpu gpu;
+  const TestSession session(std::getenv("SHUNT_OPS_SOCKET"), "killed");
+  const TestComm comm = JoinDevice(session, std::getenv("SHUNT_OPS_NAME"), 1, 2);
+  const Rank rank{session, comm, 1, 2};
+  void* const data = OnDevice(rank, 4096);
+  Barrier barrier(gpu.driver());
+  barrier.Hold(gpu.stream());
+  const shunt_call call = OnStream(gpu.stream());
+  ExpectOk(AllReduce(rank, data, 100, &call));
+  // The other has called, too, when this ends: its own barrier comes behind.
+  ExpectOk(shunt_barrier(rank.comm, nullptr, nullptr));
+  ::raise(SIGKILL);
+}
+
 TEST_CASE("a rank killed with a call on its stream ends the other's, whose stream goes on") {
-  const TestDaemon daemon;
+  const GpuDaemon daemon;
+  const TempDir dir;
   const std::string name = FreshName();
-  // The child first: CUDA does not survive a fork.
-  Process child = Process::Fork([&] {
-    const OnGpu gpu;
-    const TestSession session(daemon.socket(), "killed");
-    const TestComm comm = JoinDevice(session, name, 1, 2);
-    const Rank rank{session, comm, 1, 2};
-    void* const data = OnDevice(rank, 4096);
-    Barrier barrier(gpu.driver());
-    barrier.Hold(gpu.stream());
-    const shunt_call call = OnStream(gpu.stream());
-    ExpectOk(AllReduce(rank, data, 100, &call));
-    // Both have called when this ends: rank 0's host call comes after its stream's.
-    ExpectOk(shunt_barrier(rank.comm, nullptr, nullptr));
-    ::raise(SIGKILL);
-  });
+  ::setenv("SHUNT_OPS_SOCKET", daemon.socket().c_str(), 1);
+  ::setenv("SHUNT_OPS_NAME", name.c_str(), 1);
+  Process child = Process::Exec({std::filesystem::read_symlink("/proc/self/exe"), "[.killed]"},
+                                dir.path() + "/log");
   REQUIRE_NOTHROW([&] {
     const OnGpu gpu;
     const TestSession session(daemon.socket(), "left");
@@ -119,7 +125,7 @@ pid_t WorkerOf(const TestDaemon& daemon) {
       std::ifstream comm("/proc/" + std::to_string(pid) + "/comm");
       std::string words;
       std::getline(comm, words);
-      if (words.starts_with("shunt-gpu")) return pid;
+      if (words.starts_with("gpu_ops_worker")) return pid;
       all += words + " ";
     }
   }
@@ -127,7 +133,7 @@ pid_t WorkerOf(const TestDaemon& daemon) {
 }
 
 TEST_CASE("a worker that is killed ends what it had, naming the GPU; the next one serves") {
-  const TestDaemon daemon;
+  const GpuDaemon daemon;
   Meeting meeting(2);
   REQUIRE_NOTHROW(RunDeviceRanks(daemon, 2, [&](const Rank& rank, const OnGpu& gpu) {
     void* const data = OnDevice(rank, 4096);
@@ -153,7 +159,7 @@ TEST_CASE("a worker that is killed ends what it had, naming the GPU; the next on
 }
 
 TEST_CASE("memory of a call under way is not given back") {
-  const TestDaemon daemon;
+  const GpuDaemon daemon;
   Meeting meeting(2);
   REQUIRE_NOTHROW(RunDeviceRanks(daemon, 2, [&](const Rank& rank, const OnGpu& gpu) {
     void* const data = OnDevice(rank, 4096);
@@ -172,7 +178,7 @@ TEST_CASE("memory of a call under way is not given back") {
 }
 
 TEST_CASE("ranks that join with and without GPU memory are told") {
-  const TestDaemon daemon;
+  const GpuDaemon daemon;
   const std::string name = FreshName();
   REQUIRE_NOTHROW(RunThreads(2, [&](int r) {
     const TestSession session(daemon.socket());

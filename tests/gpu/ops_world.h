@@ -2,15 +2,34 @@
 // (fake_cuda), whose device memory this process can look at.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "runtime/core/fd.h"
 #include "runtime/gpu/driver.h"
 #include "tests/client/harness.h"
 
 namespace shunt::testing {
+
+// Its worker is $SHUNT_OPS_WORKER, the CPU; or the one beside shuntd.
+class GpuDaemon : public TestDaemon {
+ public:
+  GpuDaemon() : TestDaemon(Flags()) {}
+
+ private:
+  static std::vector<std::string> Flags() {
+    const char* const worker = std::getenv("SHUNT_OPS_WORKER");
+    std::vector<std::string> flags = {"--gpu-enabled", "on"};
+    if (worker != nullptr) flags.insert(flags.end(), {"--gpu-worker", worker});
+    return flags;
+  }
+};
 
 template <typename T>
 T Got(absl::StatusOr<T> result) {
@@ -41,31 +60,39 @@ class OnGpu {
   gpu::Stream stream_ = nullptr;
 };
 
-// A word that streams can wait for: what is enqueued behind Hold begins after Open.
+// A word that streams can wait for: what is enqueued behind Hold begins after Open, or this
+// object's end. Its memory is kept, for a stream may come by late.
 class Barrier {
  public:
-  explicit Barrier(gpu::Driver& driver)
-      : driver_(driver),
-        file_(Got(MakeSealedMemfd("barrier", 4096))),
-        mapping_(Got(Mapping::Map(file_.get(), 4096))),
-        address_(Got(driver.RegisterHost(mapping_.data(), 4096))) {}
-  ~Barrier() {
-    Open();
-    (void)driver_.UnregisterHost(mapping_.data());
+  explicit Barrier(gpu::Driver& driver) : driver_(driver), mapping_(Keep()) {
+    address_ = Got(driver.RegisterHost(mapping_->data(), 4096));
   }
+  Barrier(const Barrier&) = delete;
+  Barrier& operator=(const Barrier&) = delete;
+  ~Barrier() { Open(); }
   void Hold(gpu::Stream stream) {
     const gpu::MemoryOp wait = {gpu::MemoryOp::Kind::kWaitAtLeast, address_, 1};
     ExpectStatus(driver_.Enqueue(stream, {&wait, 1}));
   }
   void Open() {
-    std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(mapping_.data())).store(1);
+    std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(mapping_->data())).store(1);
   }
 
  private:
+  static Mapping* Keep() {
+    static std::mutex mutex;
+    static std::vector<std::unique_ptr<Mapping>>* const kept =
+        new std::vector<std::unique_ptr<Mapping>>();
+    const UniqueFd file = Got(MakeSealedMemfd("barrier", 4096));
+    auto mapping = std::make_unique<Mapping>(Got(Mapping::Map(file.get(), 4096)));
+    const std::lock_guard lock(mutex);
+    kept->push_back(std::move(mapping));
+    return kept->back().get();
+  }
+
   gpu::Driver& driver_;
-  const UniqueFd file_;
-  const Mapping mapping_;
-  const gpu::DevicePtr address_;
+  Mapping* const mapping_;
+  gpu::DevicePtr address_ = 0;
 };
 
 inline TestComm JoinDevice(shunt_session* session, const std::string& name, int rank, int world,

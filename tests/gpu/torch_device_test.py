@@ -253,6 +253,7 @@ def kv_cache(session, comm, layers, blocks, block_bytes):
     agent = session.agent(f"rank{comm.rank}")
     generator = torch.Generator(device="cuda").manual_seed(5)
     theirs = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8, device="cuda")  # both know it
+    session.register(theirs)
     if comm.rank == 0:
         torch.cuda.synchronize()
         agent.publish("kv", shunt.Blocks(theirs, axes=2), access="read")
@@ -260,6 +261,7 @@ def kv_cache(session, comm, layers, blocks, block_bytes):
         comm.barrier()
         return []
     mine = torch.zeros_like(theirs)
+    session.register(mine)
     torch.cuda.synchronize()
     host = session.zeros(shape, "uint8")
     comm.barrier()

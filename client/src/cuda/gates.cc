@@ -105,11 +105,17 @@ absl::StatusOr<Gates::Gate> Gates::TakeRepeating() {
     return absl::UnavailableError(
         "shuntd is gone; the session is over. Once shuntd runs again, open a new one");
   }
-  // Slots of the two kinds are kept apart: levels mean nothing to who compares generations.
+  // Slots of the two kinds are kept apart: levels mean nothing to who compares generations, and the
+  // stream of a call that has ended may not have looked at its done word yet.
   if (free_repeating_.empty()) {
-    if (free_.empty()) SHUNT_RETURN_IF_ERROR(Grow());
-    free_repeating_.push_back(free_.back());
-    free_.pop_back();
+    const auto fresh = [this] {
+      return std::find_if(free_.begin(), free_.end(),
+                          [this](uint32_t i) { return slots_[i].generation == 0; });
+    };
+    if (fresh() == free_.end()) SHUNT_RETURN_IF_ERROR(Grow());
+    const auto found = fresh();
+    free_repeating_.push_back(*found);
+    free_.erase(found);
   }
   const uint32_t index = free_repeating_.back();
   free_repeating_.pop_back();
