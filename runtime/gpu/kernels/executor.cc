@@ -41,7 +41,7 @@ class KernelExecutor : public Executor {
   absl::Status Move(const Command& command, const Run* runs, const Signals& signals, Stream stream);
   absl::Status Copy(const Command& command, const Signals& signals, Stream stream);
   // Nothing of a command that ends is under way, also of one that failed half-way.
-  absl::Status Failed(absl::Status why, Stream stream);
+  absl::Status Failed(const absl::Status& why, Stream stream);
   bool OnHost(uint64_t address);
 
   Driver* const driver_;
@@ -156,7 +156,8 @@ absl::Status KernelExecutor::Move(const Command& command, const Run* runs, const
                                            command.runs * sizeof(Run), stream));
   move_.run = reinterpret_cast<const RunWords*>(table);  // NOLINT(performance-no-int-to-ptr)
   absl::Status moved = kernels_->Move(move_, stream);
-  return moved.ok() ? moved : Failed(std::move(moved), stream);
+  if (!moved.ok()) return Failed(moved, stream);
+  return moved;
 }
 
 absl::Status KernelExecutor::Copy(const Command& command, const Signals& signals, Stream stream) {
@@ -169,10 +170,11 @@ absl::Status KernelExecutor::Copy(const Command& command, const Signals& signals
     SHUNT_RETURN_IF_ERROR(driver_->CopyAsync(place.out, place.in, command.bytes, stream));
   }
   absl::Status signalled = kernels_->Signal(signals, stream);
-  return signalled.ok() ? signalled : Failed(std::move(signalled), stream);
+  if (!signalled.ok()) return Failed(signalled, stream);
+  return signalled;
 }
 
-absl::Status KernelExecutor::Failed(absl::Status why, Stream stream) {
+absl::Status KernelExecutor::Failed(const absl::Status& why, Stream stream) {
   const absl::Status idle = driver_->Synchronize(stream);
   return absl::IsDataLoss(idle) ? idle : why;
 }

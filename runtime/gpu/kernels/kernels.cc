@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/core/status.h"
 #include "runtime/core/types.h"
 #include "runtime/gpu/kernels/images.h"
 
@@ -114,8 +115,7 @@ absl::Status Kernels::LoadAll() {
       for (int form = 0; form < (HasForms(type) ? kForms : 1); ++form) {
         std::string name = "shunt_reduce_" + std::string(Name(type));
         if (form > 0) name += "_" + std::to_string(kForm[form].sources);
-        const absl::Status status = find(*module, name, &reduce_[static_cast<int>(type)][form]);
-        if (!status.ok()) return status;
+        SHUNT_RETURN_IF_ERROR(find(*module, name, &reduce_[static_cast<int>(type)][form]));
       }
     }
   }
@@ -170,8 +170,7 @@ absl::Status Kernels::Reduce(const ReduceParams& params, Stream stream) {
   if (params.destinations < 1 || params.destinations > kRanksMax) {
     return Wrong("destinations", params.destinations, "1 to 128");
   }
-  const absl::Status status = Check(params.signals);
-  if (!status.ok()) return status;
+  SHUNT_RETURN_IF_ERROR(Check(params.signals));
   if (static_cast<Redop>(params.redop) == Redop::kAvg && params.divisor == 0) {
     return Wrong("divisor", 0, "at least 1");
   }
@@ -238,8 +237,7 @@ absl::Status Kernels::Spread(const SpreadParams& params, Stream stream) {
   if (params.destinations > kRanksMax) {
     return Wrong("destinations", params.destinations, "at most 128");
   }
-  const absl::Status status = Check(params.signals);
-  if (!status.ok()) return status;
+  SHUNT_RETURN_IF_ERROR(Check(params.signals));
   if (params.bytes == 0 || params.segments == 0) return Signal(params.signals, stream);
   SpreadParams sized = params;
   LaunchShape shape;
@@ -257,8 +255,7 @@ absl::Status Kernels::Spread(const SpreadParams& params, Stream stream) {
 }
 
 absl::Status Kernels::Move(const MoveParams& params, Stream stream) {
-  const absl::Status status = Check(params.signals);
-  if (!status.ok()) return status;
+  SHUNT_RETURN_IF_ERROR(Check(params.signals));
   if (params.runs == 0) return Signal(params.signals, stream);
   if (params.runs > kBlocksMax) return Wrong("runs", params.runs, "fewer than 2^31");
   if (params.run == nullptr && params.runs > kFewRuns) {
@@ -296,8 +293,7 @@ absl::Status Kernels::Move(const MoveParams& params, Stream stream) {
 }
 
 absl::Status Kernels::Signal(const Signals& signals, Stream stream) {
-  const absl::Status status = Check(signals);
-  if (!status.ok()) return status;
+  SHUNT_RETURN_IF_ERROR(Check(signals));
   if (signals.count == 0 && signals.completion == nullptr) return absl::OkStatus();
   LaunchShape shape;
   shape.threads = static_cast<uint32_t>(RoundUp(std::max(1u, signals.count), kWarp));

@@ -26,6 +26,10 @@ void SetText(std::string_view text, std::span<char> out) {
 Control::Control(Driver* driver, DeviceFacts device, UniqueFd socket)
     : driver_(driver), device_(std::move(device)), socket_(std::move(socket)) {}
 
+Control::~Control() {
+  for (auto& [id, memory] : memory_) Close(&memory).IgnoreError();
+}
+
 absl::StatusOr<Control::Served> Control::Serve() {
   Request request{};
   auto bytes = std::as_writable_bytes(std::span(&request, 1));

@@ -13,12 +13,14 @@
 
 namespace shunt::gpu {
 
-// Of the thread whose current context is the device's. What is imported when this goes is left to
-// the end of the process.
+// Of the thread whose current context is the device's. Lets go of what is imported when it goes.
 class Control {
  public:
   // `socket`: non-blocking. shuntd always reads its replies.
   Control(Driver* driver, DeviceFacts device, UniqueFd socket);
+
+  ~Control();
+  Control(const Control&) = delete;
 
   int fd() const { return socket_.get(); }
   enum class Served { kNothing, kOne, kClosed };

@@ -104,6 +104,34 @@ class Loop {
   Commands commands_;
 };
 
+// Host memory that kernels reach, as long as this is there.
+class Pinned {
+ public:
+  static absl::StatusOr<Pinned> Map(Driver* driver, int fd, size_t bytes) {
+    Pinned pinned;
+    SHUNT_ASSIGN_OR_RETURN(pinned.memory_, Mapping::Map(fd, bytes));
+    SHUNT_ASSIGN_OR_RETURN(pinned.address_, driver->RegisterHost(pinned.memory_.data(), bytes));
+    pinned.driver_ = driver;
+    return pinned;
+  }
+  Pinned(Pinned&& other) noexcept = default;
+  Pinned& operator=(Pinned&&) = delete;
+  ~Pinned() {
+    if (memory_.valid() && driver_ != nullptr) {
+      driver_->UnregisterHost(memory_.data()).IgnoreError();
+    }
+  }
+
+  std::byte* data() const { return memory_.data(); }
+  DevicePtr address() const { return address_; }
+
+ private:
+  Pinned() = default;
+  Driver* driver_ = nullptr;
+  Mapping memory_;
+  DevicePtr address_ = 0;
+};
+
 absl::StatusOr<DeviceFacts> FindDevice(Driver* driver, const WorkerOptions& options) {
   SHUNT_ASSIGN_OR_RETURN(DeviceFacts device, driver->Describe(options.device));
   if (options.uuid != Uuid{} && options.uuid != device.uuid) {
@@ -124,27 +152,21 @@ absl::Status RunWorker(Driver* driver, const WorkerOptions& options, WorkerFds f
   SHUNT_ASSIGN_OR_RETURN(const Context context, driver->RetainPrimary(options.device));
   SHUNT_RETURN_IF_ERROR(driver->SetCurrent(context));
 
-  SHUNT_ASSIGN_OR_RETURN(const Mapping ring, Mapping::Map(fds.ring.get(), sizeof(Ring)));
-  auto* const shared = reinterpret_cast<Ring*>(ring.data());
-  // Kernels read the runs there, and write completions here. The executor is given the runs where
-  // the CPU reads them.
-  SHUNT_ASSIGN_OR_RETURN(const DevicePtr ring_address,
-                         driver->RegisterHost(ring.data(), sizeof(Ring)));
-  if (ring_address != reinterpret_cast<uint64_t>(ring.data())) {
+  // Kernels read the runs there. The executor is given them where the CPU reads them.
+  SHUNT_ASSIGN_OR_RETURN(const Pinned ring, Pinned::Map(driver, fds.ring.get(), sizeof(Ring)));
+  if (ring.address() != reinterpret_cast<uint64_t>(ring.data())) {
     return absl::FailedPreconditionError(
         "this GPU reaches pinned host memory at other addresses than the CPU");
   }
   constexpr size_t kWordBytes = kRunningMax * sizeof(uint64_t);
   SHUNT_ASSIGN_OR_RETURN(const UniqueFd words_fd, MakeSealedMemfd("shunt-gpu-words", kWordBytes));
-  SHUNT_ASSIGN_OR_RETURN(const Mapping words, Mapping::Map(words_fd.get(), kWordBytes));
-  SHUNT_ASSIGN_OR_RETURN(const DevicePtr words_address,
-                         driver->RegisterHost(words.data(), kWordBytes));
+  SHUNT_ASSIGN_OR_RETURN(const Pinned words, Pinned::Map(driver, words_fd.get(), kWordBytes));
 
   SHUNT_ASSIGN_OR_RETURN(const std::unique_ptr<Executor> executor, make(driver, device));
   Control control(driver, device, std::move(fds.control));
-  Loop loop(options, executor.get(), &control, shared, fds,
+  Loop loop(options, executor.get(), &control, reinterpret_cast<Ring*>(ring.data()), fds,
             {.cpu = reinterpret_cast<uint64_t*>(words.data()),
-             .device = reinterpret_cast<uint64_t*>(words_address),  // NOLINT
+             .device = reinterpret_cast<uint64_t*>(words.address()),  // NOLINT
              .count = kRunningMax});
   return loop.Run();
 }
