@@ -55,7 +55,7 @@ def _describe_torch(what: str, name: str, x: Any, dtype: Optional[str]) -> Tuple
         raise InvalidArgument(
             f"{what}: {name} has dtype {x.dtype}, which Shunt does not carry; known: {', '.join(NAMES)}"
         )
-    if not x.iscontiguous():
+    if not x.is_contiguous():
         raise InvalidArgument(
             f"{what}: {name} (shape {tuple(x.shape)}, strides {x.stride()}) is not contiguous; "
             "contiguous() makes a copy that is"
