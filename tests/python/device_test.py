@@ -110,8 +110,10 @@ class Device(support.DaemonTest):
             stream = Stream()
             x = Array(np.full(1000, rank + 1, np.float32))
             self.assertIs(comm.all_reduce(x, stream=stream), x)
-            parts = comm.all_gather(Tensor(np.full((2, 3), rank, np.int32)), stream=stream)
-            cut = comm.reduce_scatter(Tensor(np.arange(6, dtype=np.int64)), "max", stream=stream)
+            # As with any stream's work, its memory must not be freed before.
+            gathered, scattered = Tensor(np.full((2, 3), rank, np.int32)), Tensor(np.arange(6, dtype=np.int64))
+            parts = comm.all_gather(gathered, stream=stream)
+            cut = comm.reduce_scatter(scattered, "max", stream=stream)
             comm.sync()
             stream.synchronize()
             np.testing.assert_array_equal(x.get(), np.full(1000, 6, np.float32))
