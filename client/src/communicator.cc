@@ -114,7 +114,7 @@ Communicator::~Communicator() {
 
 void Communicator::Leave() {
   if (left_.exchange(true)) return;
-  if (streams_ != nullptr) streams_->BeforeLeave();
+  if (streams_ != nullptr) streams_->Settle();
   (void)session_->lease().Call(client::Leave{id_}, RequestDeadlineNs());
   if (streams_ != nullptr) streams_->AfterLeave();
 }

@@ -55,9 +55,9 @@ class Communicator final : private board::MemberHost {
   bool device() const { return options_.device; }
   // Of a communicator with device().
   cuda::StreamCalls& streams() { return *streams_; }
-  // Ends what has ended on streams, as far as it has no handle.
-  void Reap() {
-    if (streams_ != nullptr) streams_->Reap();
+  // Ends what is over on streams, as far as it has no handle.
+  void SettleStreams() {
+    if (streams_ != nullptr) streams_->Settle();
   }
   int32_t rank() const { return options_.rank; }
   int32_t world_size() const { return options_.world_size; }

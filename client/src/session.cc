@@ -179,7 +179,7 @@ absl::Status Session::CheckUnused(uint64_t region_id) {
   {
     std::lock_guard lock(communicators_mutex_);
     for (Communicator* c : communicators_) {
-      c->Reap();
+      c->SettleStreams();
       if (c->member().Uses(region_id, &what)) {
         return absl::FailedPreconditionError(
             absl::StrCat("region ", region_id, " is in use by ", what));

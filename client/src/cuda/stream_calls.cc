@@ -264,7 +264,7 @@ void StreamCalls::Release() {
   }
 }
 
-void StreamCalls::BeforeLeave() {
+void StreamCalls::Settle() {
   const int64_t deadline_ns = DeadlineAfterNs(kWordWait);
   while (true) {
     Reap();

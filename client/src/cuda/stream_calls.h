@@ -56,8 +56,10 @@ class StreamCalls {
   absl::Status Sync(int64_t deadline_ns);
   // Lets the streams of all calls pass.
   void Release();
-  // The communicator is being left: before the daemon hears of it, and after.
-  void BeforeLeave();
+  // Ends what has ended, and what is over on its stream: the daemon's word for that comes at once,
+  // so it is waited for.
+  void Settle();
+  // The communicator has been left.
   void AfterLeave();
 
  private:
