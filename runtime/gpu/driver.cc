@@ -235,10 +235,12 @@ struct Driver::Api {
 
   CUresult CaptureInfo(CUstream stream, CUstreamCaptureStatus* state, cuuint64_t* id,
                        CUgraph* graph, const CUgraphNode** last, size_t* last_count) const {
-    // Kinds of edges are dropped: who depends on a node here depends on all of it.
+    // Kinds of edges are dropped: who depends on a node here depends on all of it. They may be
+    // asked for together with the nodes only.
     const void* edges = nullptr;
     return capture_info_3 != nullptr
-               ? capture_info_3(stream, state, id, graph, last, &edges, last_count)
+               ? capture_info_3(stream, state, id, graph, last, last != nullptr ? &edges : nullptr,
+                                last_count)
                : capture_info_2(stream, state, id, graph, last, last_count);
   }
 

@@ -182,11 +182,12 @@ TEST_CASE("an allocation crosses as a descriptor") {
   CHECK(first.Wait() == 0);
   CHECK(AllAre(Bytes(made.address, made.bytes), 50));
   // Exported again from its address, as of memory that another made.
-  const UniqueFd again = Value(driver.ExportVmm(made.address + 4096));
+  UniqueFd again = Value(driver.ExportVmm(made.address + 4096));
   Child second({"map", bytes, "50", "51"}, again.get());
   CHECK(second.Line() == "0");
   CHECK(second.Wait() == 0);
   CHECK(AllAre(Bytes(made.address, made.bytes), 51));
+  again.Reset();  // it holds the memory as a mapping does
 
   // Mapped twice in one process it is the same memory.
   const DevicePtr twin = Value(driver.MapVmm(made.fd.get(), 0, made.bytes));

@@ -238,6 +238,7 @@ extern "C" CUresult FakeCaptureInfo3(CUstream raw, CUstreamCaptureStatus* state,
 CUresult FakeCaptureInfo3(CUstream raw, CUstreamCaptureStatus* state, cuuint64_t* id,
                           CUgraph* graph, const CUgraphNode** last, const void** edges,
                           size_t* count) {
+  if (edges != nullptr && last == nullptr) return CUDA_ERROR_INVALID_VALUE;  // seen on a GPU
   if (edges != nullptr) *edges = nullptr;
   return FakeCaptureInfo2(raw, state, id, graph, last, count);
 }
