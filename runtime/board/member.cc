@@ -14,6 +14,7 @@
 #include "runtime/board/operation.h"
 #include "runtime/board/post.h"
 #include "runtime/board/spread.h"
+#include "runtime/board/tally.h"
 #include "runtime/core/clock.h"
 
 namespace shunt::board {
@@ -171,6 +172,7 @@ absl::Status Member::Impl::ChoosePlaces(ChannelState& state, Operation& op, bool
   PostBody& body = op.body;
   FillSignature(call, &body);
   const auto [in_bytes, out_bytes] = ExtentsOf(board, call, body, state.channel, op.participant());
+  op.bytes = std::max(in_bytes, out_bytes);
   // The same for all ranks: no kind has more than one block a rank on any rank.
   const OpKind kind = call.spec.kind;
   const bool one_block = kind == OpKind::kAllReduce || kind == OpKind::kReduce ||
@@ -244,6 +246,7 @@ absl::Status Member::Impl::ChooseRemotePlaces(ChannelState& state, Operation& op
   PostBody& body = op.body;
   FillSignature(call, &body);
   const auto [in_bytes, out_bytes] = ExtentsOf(board, call, body, state.channel, op.participant());
+  op.bytes = std::max(in_bytes, out_bytes);
   // A slot takes its input at once, so everything before must be over.
   const bool idle = state.in_flight.empty() && AllRetiredUpTo(state, state.next_seq, 2) &&
                     call.spec.kind != OpKind::kAllToAllV;
@@ -323,6 +326,7 @@ absl::Status Member::Impl::Post(Operation& op, ChannelState& state, bool served)
 }
 
 void Member::Impl::Retire(Operation& op, ChannelState& state) {
+  NoteEnd(board, rank, op.call().spec.kind, op.outcome().ok(), op.bytes);
   if (op.copy_in != nullptr) GiveBack(op.copy_in);
   if (op.copy_out != nullptr) GiveBack(op.copy_out);
   if (op.outcome().ok() && op.all_were_done_before()) {
