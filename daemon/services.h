@@ -48,6 +48,7 @@ struct ServiceContext {
   StoreRegions* stores = nullptr;
   TransferTable* transfers = nullptr;
   RemoteSections* remote_sections = nullptr;
+  Probe* probe = nullptr;  // null: nobody counts
 };
 
 struct OpenedSession {
