@@ -5,6 +5,7 @@
 namespace shunt::board {
 namespace {
 
+constexpr uint64_t kSequenceMax = 1ull << 60;
 // No call takes less, however it ends.
 constexpr int64_t kLeastCallNs = 16;
 // No rank moves more in a nanosecond (4 TB/s).
@@ -17,8 +18,10 @@ void Bump(std::atomic<uint64_t>& word, uint64_t by) {
   word.store(word.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
 }
 
+// What no rank reaches, a hostile one claims: it has not called then.
 uint64_t SequenceOf(const Board& board, int rank) {
-  return board.tally(rank).arrived.load(std::memory_order_acquire);
+  const uint64_t seq = board.tally(rank).arrived.load(std::memory_order_acquire);
+  return seq > kSequenceMax ? 0 : seq;
 }
 
 int64_t ArrivalOf(const Board& board, int rank, uint64_t seq) {
@@ -78,17 +81,13 @@ std::optional<Lateness> LatenessOf(const Board& board, int64_t now_ns) {
   int operations = 0;
   const uint64_t oldest = most > kArrivalsKept ? most - kArrivalsKept + 1 : 1;
   for (uint64_t seq = oldest; seq <= least; ++seq) {
-    int64_t first = now_ns, last = 0;
-    for (int rank = 0; rank < ranks; ++rank) {
-      const int64_t at = ArrivalOf(board, rank, seq);
-      first = std::min(first, at);
-      last = std::max(last, at);
-    }
+    std::array<int64_t, kMaxLocalRanks> at;  // read once: others may be writing
+    for (int rank = 0; rank < ranks; ++rank) at[rank] = ArrivalOf(board, rank, seq);
+    const auto [first_at, last_at] = std::minmax_element(at.begin(), at.begin() + ranks);
+    const int64_t first = *first_at, last = *last_at;
     // Whoever has gone on meanwhile may have used the place again; nobody comes in the future.
     if (last > now_ns || first <= 0) continue;
-    for (int rank = 0; rank < ranks; ++rank) {
-      late[rank] += static_cast<double>(ArrivalOf(board, rank, seq) - first);
-    }
+    for (int rank = 0; rank < ranks; ++rank) late[rank] += static_cast<double>(at[rank] - first);
     skew += static_cast<double>(last - first);
     ++operations;
   }
