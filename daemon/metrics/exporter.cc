@@ -25,11 +25,11 @@ namespace {
 
 constexpr char kPath[] = "/metrics";
 // Scrapes at a time. Others wait in a queue, and then in the kernel's.
-constexpr char kThreads[] = "3";
+constexpr char kThreads[] = "4";
 constexpr char kQueue[] = "128";
 constexpr char kBacklog[] = "1024";
 // A client that says nothing for so long is gone.
-constexpr char kTimeoutMs[] = "5000";
+constexpr char kTimeoutMs[] = "2000";
 
 prometheus::MetricType TypeOf(Type type) {
   switch (type) {

@@ -326,7 +326,7 @@ absl::Status Member::Impl::Post(Operation& op, ChannelState& state, bool served)
 }
 
 void Member::Impl::Retire(Operation& op, ChannelState& state) {
-  NoteEnd(board, rank, op.call().spec.kind, op.outcome().ok(), op.bytes);
+  if (options.counts) NoteEnd(board, rank, op.call().spec.kind, op.outcome().ok(), op.bytes);
   if (op.copy_in != nullptr) GiveBack(op.copy_in);
   if (op.copy_out != nullptr) GiveBack(op.copy_out);
   if (op.outcome().ok() && op.all_were_done_before()) {
@@ -476,6 +476,7 @@ absl::Status Member::Run(const Call& call) {
   }
   Operation op(m.board, m.rank, call, state->channel, participant);
   op.owner_driven = true;
+  op.counts = m.options.counts;
   op.started_ns = NowNs();
   if (absl::Status s = m.Post(op, *state, false); !s.ok()) return s;
   m.WaitFor(op, kNeverNs);
@@ -498,6 +499,7 @@ absl::StatusOr<std::shared_ptr<Operation>> Member::Start(const Call& call, bool 
     state = &m.StateOf(call, &participant);
   }
   auto op = std::make_shared<Operation>(m.board, m.rank, call, state->channel, participant);
+  op->counts = m.options.counts;
   op->started_ns = NowNs();
   if (absl::Status s = m.Post(*op, *state, served); !s.ok()) return s;
   {

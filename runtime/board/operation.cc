@@ -48,7 +48,7 @@ bool Operation::Post(uint64_t seq, uint8_t flags) {
   WriteTable(call_, channel_, seq, me_);
   const bool posted = WritePost(board_, channel_, seq, me_, body);
   // After the post: others wait for that alone.
-  if (posted && channel_.id() == 0) NoteArrival(board_, rank_, seq, started_ns);
+  if (posted && counts && channel_.id() == 0) NoteArrival(board_, rank_, seq, started_ns);
   return posted;
 }
 
