@@ -375,11 +375,12 @@ class StartAndStop(unittest.TestCase):
         flags = self.run_shuntd("--help").stdout
         keys = [word[2:].replace("-", "_") for word in flags.split() if word.startswith("--")]
         top, rest = text.split("\n[storage]\n")
-        storage, cluster = rest.split("\n[cluster]\n")
+        storage, rest = rest.split("\n[metrics]\n")
+        metrics, cluster = rest.split("\n[cluster]\n")
         for key in set(keys) - {"help", "config", "check_config", "version"}:
             # What has no default is there as a comment.
             name, section = key, top
-            for prefix, part in (("storage_", storage), ("cluster_", cluster)):
+            for prefix, part in (("storage_", storage), ("metrics_", metrics), ("cluster_", cluster)):
                 if key.startswith(prefix):
                     name, section = key.removeprefix(prefix), part
             self.assertRegex("\n" + section, f"\n(# )?{name} = ")
