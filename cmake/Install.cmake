@@ -11,7 +11,7 @@ set_target_properties(shuntd shuntctl shunt-perf PROPERTIES INSTALL_RPATH "$ORIG
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Shunt)
 set_target_properties(shunt_client PROPERTIES EXPORT_NAME shunt)
-install(TARGETS shuntd shuntctl shunt-perf shunt-sim RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS shuntd shunt-gpu-worker shuntctl shunt-perf shunt-sim RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS shunt_client EXPORT shunt
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})

@@ -47,6 +47,22 @@ Json ToJson(const v1::Gpu& m) {
       .Add("driver", m.driver());
 }
 
+Json ToJson(const v1::GpuStatus& m) {
+  return Json::Object()
+      .Add("ordinal", m.ordinal())
+      .Add("uuid", m.uuid())
+      .Add("name", m.name())
+      .Add("pci", m.pci())
+      .Add("memory_bytes", m.memory_bytes())
+      .Add("state", m.state())
+      .Add("why", m.why())
+      .Add("pid", m.pid())
+      .Add("restarts", m.restarts())
+      .Add("regions", m.regions())
+      .Add("region_bytes", m.region_bytes())
+      .Add("commands", m.commands());
+}
+
 Json ToJson(const v1::ExplainCandidate& m) {
   return Json::Object()
       .Add("algorithm", m.algorithm())
@@ -91,6 +107,7 @@ Json ToJson(const v1::GetStatusResponse& m) {
       .Add("drain_cut_off", m.drain_cut_off())
       .Add("communicators_busy", m.communicators_busy())
       .Add("transfers_in_flight", m.transfers_in_flight());
+  if (m.gpus_size() != 0) json.Add("gpus", ListToJson(m.gpus()));
   if (m.has_cluster()) json.Add("cluster", ToJson(m.cluster()));
   return json;
 }

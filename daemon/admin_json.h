@@ -22,6 +22,7 @@ Json ToJson(const v1::MemberInfo& member);
 Json ToJson(const v1::NumaNode& node);
 Json ToJson(const v1::Nic& nic);
 Json ToJson(const v1::Gpu& gpu);
+Json ToJson(const v1::GpuStatus& gpu);
 Json ToJson(const v1::ExplainCandidate& candidate);
 Json ToJson(const v1::LogEntry& entry);
 

@@ -38,6 +38,21 @@ void AddCluster(const cluster::ClusterView& view, v1::ClusterStatus* out) {
   }
 }
 
+void AddGpu(const GpuView& view, v1::GpuStatus* out) {
+  out->set_ordinal(static_cast<uint32_t>(view.gpu.ordinal));
+  out->set_uuid(gpu::UuidText(view.gpu.uuid));
+  out->set_name(Printable(view.gpu.name));
+  out->set_pci(Printable(view.gpu.pci));
+  out->set_memory_bytes(view.gpu.bytes);
+  out->set_state(view.state);
+  if (view.state != "ready") out->set_why(Printable(view.why));
+  out->set_pid(view.pid);
+  out->set_restarts(view.restarts);
+  out->set_regions(static_cast<uint32_t>(view.regions));
+  out->set_region_bytes(view.region_bytes);
+  out->set_commands(view.commands);
+}
+
 }  // namespace
 
 bool SeesAll(const Peer& peer) { return peer.uid == 0 || peer.uid == ::geteuid(); }
@@ -72,6 +87,9 @@ v1::GetStatusResponse Services::GetStatus(const Peer& peer) const {
   response.set_communicators_busy(static_cast<uint32_t>(drain.communicators));
   response.set_drain_cut_off(drain.cut_off);
   response.set_transfers_in_flight(static_cast<uint32_t>(drain.transfers));
+  for (const std::shared_ptr<GpuWorker>& worker : context_.gpus->List()) {
+    AddGpu(worker->View(), response.add_gpus());
+  }
   // Names and addresses of other machines are no tenant's business.
   if (context_.operations->cluster != nullptr && SeesAll(peer)) {
     AddCluster(context_.operations->cluster->GetView(), response.mutable_cluster());

@@ -24,7 +24,8 @@ absl::Status Invalid(OpKind kind, const Args&... args) {
 }
 
 // What the proto's numbers say, checked; the enums' numbers are those of runtime/core/types.h.
-absl::StatusOr<CollectiveSpec> SpecOf(const v1::SubmitRequest& request, int world) {
+template <typename Request>
+absl::StatusOr<CollectiveSpec> SpecOf(const Request& request, int world) {
   CollectiveSpec spec{};
   if (request.kind() < 0 || request.kind() >= kOpKindCount) {
     return absl::InvalidArgumentError(absl::StrCat("unknown operation ",
@@ -50,6 +51,16 @@ absl::StatusOr<CollectiveSpec> SpecOf(const v1::SubmitRequest& request, int worl
   }
   SHUNT_RETURN_IF_ERROR(ValidateSpec(spec, pair ? 2 : world));
   return spec;
+}
+
+absl::Status TakeScalar(const CollectiveSpec& spec, const std::string& bytes, Scalar* scalar) {
+  if (!Reduces(spec.kind) || spec.redop != Redop::kPremulSum) return absl::OkStatus();
+  if (bytes.size() != SizeOf(spec.dtype)) {
+    return Invalid(spec.kind, "scalar of ", bytes.size(), " bytes, expected one element of ",
+                   SizeOf(spec.dtype));
+  }
+  std::memcpy(scalar->bytes, bytes.data(), bytes.size());
+  return absl::OkStatus();
 }
 
 // The end of the last block that a table names, in elements; INVALID_ARGUMENT if that overflows.
@@ -165,13 +176,7 @@ absl::StatusOr<v1::SubmitResponse> Services::Submit(const SessionPtr& session,
                      " overlap in a way that is not NCCL's in-place placement");
     }
   }
-  if (Reduces(kind) && call.spec.redop == Redop::kPremulSum) {
-    if (request.scalar().size() != SizeOf(call.spec.dtype)) {
-      return Invalid(kind, "scalar of ", request.scalar().size(),
-                     " bytes, expected one element of ", SizeOf(call.spec.dtype));
-    }
-    std::memcpy(call.scalar.bytes, request.scalar().data(), request.scalar().size());
-  }
+  SHUNT_RETURN_IF_ERROR(TakeScalar(call.spec, request.scalar(), &call.scalar));
   call.deadline_ns = DeadlineAfterNs(std::chrono::milliseconds(
       request.timeout_ms() == 0 ? kDefaultTimeoutMs : request.timeout_ms()));
   {
@@ -224,6 +229,38 @@ absl::StatusOr<Services::CancelWait> Services::Wait(const SessionPtr& session,
   return CancelWait([operation, waiter] { return operation->CancelWait(waiter); });
 }
 
+absl::StatusOr<v1::CaptureCallResponse> Services::CaptureCall(
+    const SessionPtr& session, const v1::CaptureCallRequest& request) {
+  SHUNT_RETURN_IF_ERROR(CheckNotStopping());
+  SHUNT_ASSIGN_OR_RETURN(const Membership membership,
+                         session->FindMembership(request.communicator_id()));
+  Communicator::CapturedCall call;
+  SHUNT_ASSIGN_OR_RETURN(call.spec, SpecOf(request, membership.communicator->world()));
+  const OpKind kind = call.spec.kind;
+  if (kind == OpKind::kSend || kind == OpKind::kRecv || kind == OpKind::kAllToAllV) {
+    return absl::UnimplementedError(
+        absl::StrCat(std::string(Name(kind)),
+                     " in a captured graph; expected a collective of all ranks with equal counts"));
+  }
+  const auto place = [](const v1::Buffer& buffer) {
+    return board::RegionRef{buffer.region_id(), buffer.offset_bytes()};
+  };
+  call.sequence = request.sequence();
+  call.in = place(request.input());
+  call.out = place(request.output());
+  call.gate = place(request.gate());
+  SHUNT_RETURN_IF_ERROR(TakeScalar(call.spec, request.scalar(), &call.scalar));
+  SHUNT_RETURN_IF_ERROR(membership.communicator->Capture(membership.rank, session, call));
+  return v1::CaptureCallResponse();
+}
+
+void Services::ReleaseCapture(const SessionPtr& session, const v1::ReleaseCaptureRequest& request,
+                              std::function<void(const absl::Status&)> reply) {
+  const absl::StatusOr<Membership> membership = session->FindMembership(request.communicator_id());
+  if (!membership.ok()) return reply(membership.status());
+  membership->communicator->ReleaseCapture(membership->rank, request.sequence(), std::move(reply));
+}
+
 void Services::OnSubmission(const SessionPtr& session, const ring::Submission& submission) {
   switch (static_cast<ring::Opcode>(submission.opcode)) {
     case ring::Opcode::kNop:
@@ -240,16 +277,15 @@ void Services::OnSubmission(const SessionPtr& session, const ring::Submission& s
         session->Complete(submission.token, absl::StatusCode::kInvalidArgument);
         return;
       }
-      membership->communicator->Serve(membership->rank, session, submission.token,
-                                      submission.channel, submission.sequence,
-                                      submission.deadline_ns);
+      membership->communicator->Serve(membership->rank, session, submission);
       return;
     }
     case ring::Opcode::kKick: {
       const absl::StatusOr<Membership> membership =
           session->FindMembership(submission.communicator_id);
       if (membership.ok())
-        membership->communicator->Kick(submission.channel, submission.deadline_ns);
+        membership->communicator->Kick(submission.channel, submission.sequence,
+                                       submission.deadline_ns);
       return;
     }
     case ring::Opcode::kTransfer:

@@ -6,8 +6,11 @@
 #include "daemon/event_signal.h"
 #include "daemon/log.h"
 #include "daemon/pin_scope.h"
+#include "daemon/probe.h"
 #include "daemon/scheduler.h"
+#include "runtime/board/arrival.h"
 #include "runtime/board/failure.h"
+#include "runtime/board/post.h"
 #include "runtime/core/check.h"
 #include "runtime/core/status.h"
 
@@ -23,19 +26,21 @@ constexpr int kWatchesMax = 256;
 absl::StatusOr<std::shared_ptr<Communicator>> Communicator::Make(CommunicatorKey key, uint64_t id,
                                                                  uint64_t epoch, int world,
                                                                  std::vector<int32_t> numbers,
-                                                                 OperationHost* host) {
-  const board::BoardShape shape{static_cast<int>(numbers.size()), world, numbers.data()};
+                                                                 bool device, OperationHost* host) {
+  const board::BoardShape shape{static_cast<int>(numbers.size()), world, numbers.data(), device};
   const size_t bytes = board::Board::BytesFor(shape);
   SHUNT_ASSIGN_OR_RETURN(UniqueFd fd, MakeSealedMemfd("shunt-board", bytes));
   SHUNT_ASSIGN_OR_RETURN(Mapping mapping, Mapping::Map(fd.get(), bytes));
-  return std::shared_ptr<Communicator>(new Communicator(std::move(key), id, epoch, world,
-                                                        std::move(numbers), host, std::move(fd),
-                                                        std::move(mapping)));
+  std::shared_ptr<Communicator> made(new Communicator(std::move(key), id, epoch, world,
+                                                      std::move(numbers), device, host,
+                                                      std::move(fd), std::move(mapping)));
+  if (device) made->MakeCaptures();
+  return made;
 }
 
 Communicator::Communicator(CommunicatorKey key, uint64_t id, uint64_t epoch, int world,
-                           std::vector<int32_t> numbers, OperationHost* host, UniqueFd board_fd,
-                           Mapping mapping)
+                           std::vector<int32_t> numbers, bool device, OperationHost* host,
+                           UniqueFd board_fd, Mapping mapping)
     : key_(std::move(key)),
       id_(id),
       epoch_(epoch),
@@ -43,16 +48,19 @@ Communicator::Communicator(CommunicatorKey key, uint64_t id, uint64_t epoch, int
       host_(host),
       numbers_(std::move(numbers)),
       board_fd_(std::move(board_fd)),
-      mapping_(std::move(mapping)),
-      board_(mapping_.data(),
-             board::BoardShape{static_cast<int>(numbers_.size()), world, numbers_.data()}),
-      server_(board_, this) {
+      mapping_(std::make_shared<const Mapping>(std::move(mapping))),
+      board_(mapping_->data(),
+             board::BoardShape{static_cast<int>(numbers_.size()), world, numbers_.data(), device}),
+      server_(board_, this),
+      use_words_(absl::StrCat("a call on communicator '", key_.name, "'")) {
   board::Board(board_).Initialize(id, epoch, key_.name.c_str());
 }
 
 Communicator::~Communicator() {
+  if (host_->probe != nullptr) host_->probe->operations.Keep(Totals());
   host_->loop->Cancel(timer_);
   if (engine_ != nullptr) engine_->Close(wire_id_);
+  if (captures_ != nullptr) captures_->End();
 }
 
 void Communicator::SetMembers(std::vector<Member> members) {
@@ -95,6 +103,13 @@ bool Communicator::MemberGone(int rank, bool died) {
   ++gone_;
   // Atomics on the board only: a worker may be serving it meanwhile.
   server_.RankGone(rank, died);
+  if (const size_t captured = captures_ == nullptr ? 0 : captures_->CountOf(rank); captured > 0) {
+    // The others' graphs wait for it whenever they are launched.
+    board::RecordFailure(
+        board_, board::FailureReason::kRankLeft, rank,
+        absl::StrCat("communicator ", board::NameText(board_), ": ", board::RankText(board_, rank),
+                     " has left, with ", captured, " calls that graphs have captured"));
+  }
   if (server_.failed()) {
     // Also if it was the rank that found the failure, and left with it.
     NoticeFailureLocked();
@@ -140,6 +155,7 @@ void Communicator::Abort(int rank, std::string_view reason) {
 void Communicator::NoticeFailureLocked() {
   if (failure_noticed_) return;
   failure_noticed_ = true;
+  if (captures_ != nullptr) captures_->End();
   LogInfo("communicator failed", {{"communicator", id_},
                                   {"name", key_.name},
                                   {"job", key_.job},
@@ -166,29 +182,40 @@ bool Communicator::TakesPart(int rank, uint32_t channel) const {
          (pair.destination_here && pair.destination == number);
 }
 
-void Communicator::Serve(int rank, std::shared_ptr<Session> session, uint64_t ring_token,
-                         uint32_t channel, uint64_t seq, int64_t deadline_ns) {
+void Communicator::Serve(int rank, std::shared_ptr<Session> session,
+                         const ring::Submission& submission) {
+  const uint32_t channel = submission.channel;
+  const uint64_t seq = submission.sequence;
   Asker asker;
   asker.rank = rank;
-  asker.deadline_ns = deadline_ns;
+  asker.deadline_ns = submission.deadline_ns;
   asker.session = std::move(session);
-  asker.ring_token = ring_token;
+  asker.ring_token = submission.token;
+  if (device()) {
+    if (const absl::Status bad = TakeGate(rank, submission, &asker); !bad.ok()) {
+      server_.Fail(channel, seq, board::FailureReason::kBadMemory, rank,
+                   std::string_view(bad.message().data(), bad.message().size()));
+    }
+  }
   std::lock_guard lock(mutex_);
   if (members_[rank].gone) {
-    asker.session->Complete(ring_token, absl::StatusCode::kFailedPrecondition);
+    asker.session->Complete(asker.ring_token, absl::StatusCode::kFailedPrecondition);
     return;
   }
+  if (device() && AnswerLateLocked(channel, seq, asker)) return;
   AddLocked(channel, seq, std::move(asker));
 }
 
 void Communicator::AddLocked(uint32_t channel, uint64_t seq, Asker asker) {
   WatchDeadlineLocked(asker.deadline_ns);
   ChannelQueue& queue = queues_[channel];
-  queue.pending[seq].askers.push_back(std::move(asker));
+  Served& served = queue.pending[seq];
+  if (served.began_ns == 0) served.began_ns = NowNs();
+  served.askers.push_back(std::move(asker));
   ScheduleLocked(channel, queue);
 }
 
-void Communicator::Kick(uint32_t channel, int64_t deadline_ns) {
+void Communicator::Kick(uint32_t channel, uint64_t seq, int64_t deadline_ns) {
   std::lock_guard lock(mutex_);
   if (server_.failed()) {
     NoticeFailureLocked();
@@ -197,6 +224,7 @@ void Communicator::Kick(uint32_t channel, int64_t deadline_ns) {
   }
   if (board_.Remote(channel)) {
     if (channel >= board_.channel_count()) return;
+    if (device()) return KickDeviceLocked(channel, seq, deadline_ns);
     if (deadline_ns > 0) {  // 0: news that tells of no call
       remote_[channel].deadline_ns = deadline_ns;
       WatchDeadlineLocked(deadline_ns);
@@ -261,6 +289,7 @@ absl::Status Communicator::PostFor(int rank, const board::Call& call, board::Reg
 }
 
 std::byte* Communicator::Resolve(int rank, uint64_t region_id, uint64_t offset, uint64_t bytes) {
+  if (device()) return ResolveDevice(rank, region_id, offset, bytes);
   // members_ is not changed but for `gone` once the communicator is shared, and a gone member's
   // regions are gone too: no lock, PostFor has it.
   absl::StatusOr<std::shared_ptr<memory::Region>> region =
@@ -285,9 +314,11 @@ void Communicator::ScheduleAllLocked() {
   for (auto& [channel, queue] : queues_) {
     if (!queue.pending.empty()) ScheduleLocked(channel, queue);
   }
+  ScheduleDeviceLocked();
 }
 
 void Communicator::RunChannel(uint32_t channel) {
+  if (device()) return RunDevice(channel);
   if (board_.Remote(channel)) return RunRemote(channel);
   std::unique_lock lock(mutex_);
   ChannelQueue& queue = queues_[channel];  // stays: only this function erases it
@@ -338,11 +369,33 @@ void Communicator::Complete(uint32_t channel, uint64_t seq, Served served,
                             const absl::Status& outcome) {
   host_->served.fetch_add(1, std::memory_order_relaxed);
   if (!outcome.ok()) host_->failed.fetch_add(1, std::memory_order_relaxed);
+  if (host_->probe != nullptr) Tell(channel, seq, served, outcome);
   for (Asker& asker : served.askers) {
-    if (asker.operation != nullptr) server_.Retire(channel, seq, asker.rank);
+    if (asker.operation == nullptr) continue;
+    server_.CountFor(channel, seq, asker.rank, outcome.ok());
+    server_.Retire(channel, seq, asker.rank);
   }
   for (Asker& asker : served.askers) Answer(asker, outcome);
 }
+
+// Counts what has ended.
+void Communicator::Tell(uint32_t channel, uint64_t seq, const Served& served,
+                        const absl::Status& outcome) const {
+  for (const Asker& asker : served.askers) {
+    if (asker.session != nullptr) host_->probe->answers.Answered(outcome.code());
+  }
+  if (board_.Remote(channel)) return;  // the engine counts it
+  OperationProbe& probe = host_->probe->operations;
+  if (!outcome.ok()) return probe.Failed();
+  // Any member may have written there since.
+  const CollectiveSpec spec =
+      board::SpecOf(channel, board::ReadBody(board_.channel(channel).post(seq, 0)));
+  if (!IsValid(spec.kind) || !IsValid(spec.dtype)) return;
+  probe.Ended(spec.kind, OperationProbe::kBoard, NowNs() - served.began_ns,
+              BusBytes(spec, board_.PlanWorld(channel)));
+}
+
+board::Totals Communicator::Totals() const { return board::TotalsOf(board_, NowNs() - made_ns_); }
 
 void Communicator::Answer(Asker& asker, const absl::Status& outcome) {
   if (asker.session != nullptr) asker.session->Complete(asker.ring_token, outcome.code());
@@ -394,6 +447,17 @@ void Communicator::ExpireDue() {
       state.deadline_ns = kNeverNs;
     }
   }
+  for (auto& [channel, state] : device_) {
+    for (auto it = state.deadlines.begin(); it != state.deadlines.end();) {
+      if (it->second > now) {
+        next = std::min(next, it->second);
+        ++it;
+        continue;
+      }
+      due.push_back({channel, it->first, board_.RankOf(channel, 0)});
+      it = state.deadlines.erase(it);
+    }
+  }
   for (const auto& [channel, queue] : queues_) {
     for (const auto& [seq, served] : queue.pending) {
       for (const Asker& asker : served.askers) {
@@ -416,6 +480,7 @@ void Communicator::ExpireDue() {
                     [&](const Due& a) { return a.channel == d.channel && a.seq == d.seq; })) {
       continue;
     }
+    if (device() && ExpireDevice(d.channel, d.seq)) continue;
     PinScope pins;
     if (server_.Expire(d.channel, d.seq, d.rank) != board::Service::kPending) continue;
     // Whatever the board says, which any member may write: who asked is not left waiting.

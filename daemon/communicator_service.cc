@@ -22,30 +22,40 @@ uint64_t Services::Join(const SessionPtr& session, const v1::JoinRequest& reques
   args.name = request.name();
   args.job = request.job();
   args.rank = request.rank();
-  args.terms = {request.world_size(), request.algorithm(), request.deterministic()};
+  args.terms = {request.world_size(), request.algorithm(), request.deterministic(),
+                request.device()};
   args.deadline_ns = DeadlineAfterNs(std::chrono::milliseconds(
       request.timeout_ms() == 0 ? kDefaultTimeoutMs : request.timeout_ms()));
   args.daemon_posts = daemon_posts;
-  return context_.communicators->Join(
-      session, args, [reply = std::move(reply)](const absl::StatusOr<Joined>& joined) {
-        v1::JoinResponse response;
-        if (joined.ok()) {
-          const Communicator& communicator = *joined->communicator;
-          response.set_communicator_id(communicator.id());
-          response.set_epoch(communicator.epoch());
-          response.set_warm(joined->warm);
-          const std::vector<int32_t>& numbers = communicator.numbers();
-          size_t index = 0;
-          for (const Member& member : communicator.members()) {
-            v1::Member* out = response.add_members();
-            out->set_rank(numbers[index++]);
-            out->set_pid(member.pid);
-            out->set_session_id(member.session_id);
-            out->set_name(member.name);
-          }
-        }
-        reply(joined, response);
-      });
+  JoinDone done = [reply = std::move(reply)](const absl::StatusOr<Joined>& joined) {
+    v1::JoinResponse response;
+    if (joined.ok()) {
+      const Communicator& communicator = *joined->communicator;
+      response.set_communicator_id(communicator.id());
+      response.set_epoch(communicator.epoch());
+      response.set_warm(joined->warm);
+      const std::vector<int32_t>& numbers = communicator.numbers();
+      size_t index = 0;
+      for (const Member& member : communicator.members()) {
+        v1::Member* out = response.add_members();
+        out->set_rank(numbers[index++]);
+        out->set_pid(member.pid);
+        out->set_session_id(member.session_id);
+        out->set_name(member.name);
+      }
+    }
+    reply(joined, response);
+  };
+  GpuEngine* const gpus = context_.operations->gpus;
+  if (!args.terms.device || gpus == nullptr) {
+    return context_.communicators->Join(session, args, std::move(done));
+  }
+  // A moment after the start it is not known yet which GPUs there are.
+  const auto join = std::make_shared<std::atomic<uint64_t>>(0);
+  gpus->WhenListed([table = context_.communicators, session, args, done, join] {
+    join->store(table->Join(session, args, done));
+  });
+  return join->load();
 }
 
 absl::Status Services::Leave(const SessionPtr& session, const v1::LeaveRequest& request) {

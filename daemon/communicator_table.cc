@@ -25,6 +25,14 @@ std::string Quoted(const CommunicatorKey& key) {
                          : absl::StrCat("communicator '", key.name, "' of job '", key.job, "'");
 }
 
+absl::Status AcrossNodes(const std::string& who, int world) {
+  return absl::UnimplementedError(absl::StrCat(
+      who, " with GPU memory (device): its ", world,
+      " ranks are on several nodes, between which only host memory is moved as yet; expected all "
+      "of them, ",
+      board::kMaxLocalRanks, " at most, on one node"));
+}
+
 std::string Who(const Session& session) {
   return absl::StrCat("session ", session.id, " (pid ", session.peer.pid, ", '", session.name,
                       "')");
@@ -84,6 +92,17 @@ absl::Status CommunicatorTable::Check(const Session& session, const JoinRequestA
           "communicator '", args.name, "': algorithm \"", args.terms.algorithm,
           "\" with deterministic results; expected one of the two: which aggregators are up at the "
           "time decides how values meet"));
+    }
+  }
+  if (args.terms.device) {
+    if (host_->gpus == nullptr || !host_->gpus->CheckServes().ok()) {
+      return absl::UnimplementedError(
+          absl::StrCat("communicator '", args.name,
+                       "' with GPU memory (device): this daemon serves no GPU; expected a join "
+                       "without device"));
+    }
+    if (args.terms.world_size > board::kMaxLocalRanks) {
+      return AcrossNodes(absl::StrCat("communicator '", args.name, "'"), args.terms.world_size);
     }
   }
   if (args.rank < 0 || args.rank >= args.terms.world_size) {
@@ -187,7 +206,7 @@ uint64_t CommunicatorTable::Join(const std::shared_ptr<Session>& session,
         std::iota(all.begin(), all.end(), 0);
         absl::StatusOr<std::shared_ptr<Communicator>> next =
             Communicator::Make(key, next_communicator_id_++, record.epochs + 1,
-                               args.terms.world_size, std::move(all), host_);
+                               args.terms.world_size, std::move(all), args.terms.device, host_);
         status = next.status();
         if (next.ok()) joining->next = *std::move(next);
       }
@@ -296,6 +315,9 @@ void CommunicatorTable::HandOutLocked(const CommunicatorKey& key, Record& record
 absl::Status CommunicatorTable::FinishAcrossLocked(const CommunicatorKey& key, Record& record,
                                                    const cluster::CommunicatorMap& map,
                                                    Completions* completions) {
+  if (record.joining->terms.device) {
+    return AcrossNodes(Quoted(key), record.joining->terms.world_size);
+  }
   const std::string& self = host_->node;
   int me = -1;
   std::vector<NodeKey> nodes;
@@ -322,7 +344,8 @@ absl::Status CommunicatorTable::FinishAcrossLocked(const CommunicatorKey& key, R
   SHUNT_ASSIGN_OR_RETURN(exchange::NodeMap node_map, exchange::NodeMap::Make(labels));
   SHUNT_ASSIGN_OR_RETURN(const std::shared_ptr<Communicator> communicator,
                          Communicator::Make(key, next_communicator_id_++, map.epoch,
-                                            static_cast<int>(map.ranks.size()), numbers, host_));
+                                            static_cast<int>(map.ranks.size()), numbers,
+                                            /*device=*/false, host_));
   const cluster::JoinTerms terms = record.joining->terms;
   std::unordered_map<int, Participant> ranks;
   std::vector<Member> members;

@@ -1,11 +1,14 @@
 #include "daemon/config.h"
 
 #include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <iterator>
 #include <utility>
 
@@ -17,6 +20,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "daemon/cluster/address.h"
+#include "daemon/gpu/device_names.h"
 #include "runtime/core/status.h"
 #include "runtime/core/unix_socket.h"
 
@@ -149,6 +153,59 @@ absl::Status SetList(Config* config, const ConfigValue& value) {
   return absl::OkStatus();
 }
 
+template <std::string Config::*kMember>
+absl::Status SetOneOf(Config* config, const ConfigValue& value,
+                      std::initializer_list<const char*> words) {
+  const auto* text = std::get_if<std::string>(&value);
+  for (const char* const word : words) {
+    if (text == nullptr || *text != word) continue;
+    config->*kMember = word;
+    return absl::OkStatus();
+  }
+  return Wrong(value);
+}
+
+absl::Status SetGpuEnabled(Config* config, const ConfigValue& value) {
+  return SetOneOf<&Config::gpu_enabled>(config, value, {"auto", "on", "off"});
+}
+
+absl::Status SetGpuMps(Config* config, const ConfigValue& value) {
+  return SetOneOf<&Config::gpu_mps>(config, value, {"off", "use"});
+}
+
+absl::Status SetGpuDevices(Config* config, const ConfigValue& value) {
+  std::vector<std::string> devices;
+  if (const auto* text = std::get_if<std::string>(&value)) devices = {*text};
+  if (const auto* number = std::get_if<int64_t>(&value)) devices = {absl::StrCat(*number)};
+  if (const auto* texts = std::get_if<std::vector<std::string>>(&value)) devices = *texts;
+  if (const auto* numbers = std::get_if<std::vector<int64_t>>(&value)) {
+    for (const int64_t number : *numbers) devices.push_back(absl::StrCat(number));
+  }
+  if (devices.empty()) return absl::InvalidArgumentError("is empty");
+  for (const std::string& device : devices) {
+    if (IsDeviceName(device)) continue;
+    return absl::InvalidArgumentError(absl::StrCat("has \"", device, "\""));
+  }
+  config->gpu_devices = std::move(devices);
+  return absl::OkStatus();
+}
+
+absl::Status SetMetricsAddress(Config* config, const ConfigValue& value) {
+  const auto* text = std::get_if<std::string>(&value);
+  if (text == nullptr) return Wrong(value);
+  if (!text->empty()) {
+    // A name might be another machine's by the time that it is looked up.
+    const auto address = cluster::ParseAddress(*text, /*port_zero=*/true);
+    in6_addr ignored;
+    if (!address.ok() || (::inet_pton(AF_INET, address->host.c_str(), &ignored) != 1 &&
+                          ::inet_pton(AF_INET6, address->host.c_str(), &ignored) != 1)) {
+      return Wrong(value);
+    }
+  }
+  config->metrics_address = *text;
+  return absl::OkStatus();
+}
+
 absl::Status SetPageAddress(Config* config, const ConfigValue& value) {
   const auto* text = std::get_if<std::string>(&value);
   if (text == nullptr) return Wrong(value);
@@ -232,13 +289,16 @@ constexpr ConfigKey kOwnKeys[] = {
      "microseconds that a worker polls before it sleeps; -1: 20 while there are more CPUs than "
      "sessions (in a cluster: four for each session and one more), else 0",
      "-1", SetInteger<&Config::spin_us, -1, 10000>},
-    {"page.address", "an IPv4 address or localhost, and a port: \"127.0.0.1:9465\"",
-     "where the status page is served, to be read by everybody who reaches it; empty: nowhere", "",
-     SetPageAddress},
-    {"admin.remote", "a list of names such as [\"ops\"], none with *",
-     "certificates, by a subject alternative name, whose owners may look at this daemon over "
-     "cluster.listen from elsewhere, as root may, and change nothing",
-     nullptr, SetList<&Config::admin_remote, ParseNames>},
+    {"gpu.enabled", "\"auto\", \"on\" or \"off\"",
+     "whether GPU memory is served; auto: where there is an NVIDIA driver", "auto", SetGpuEnabled},
+    {"gpu.devices",
+     "a list of \"all\", ordinals from 0 to 1023, and UUIDs (GPU-...) or beginnings of them",
+     "GPUs that are served", "all", SetGpuDevices},
+    {"gpu.worker", "a path", "the program that drives a GPU; empty: shunt-gpu-worker beside shuntd",
+     "", SetText<&Config::gpu_worker>},
+    {"gpu.mps", "\"off\" or \"use\"",
+     "whether the workers are clients of NVIDIA's MPS; off: not even where it runs", "off",
+     SetGpuMps},
     {"storage.roots", kRootWords,
      "directories below which sessions may open and create files, with the daemon's rights; files "
      "that clients open themselves need none",
@@ -250,6 +310,21 @@ constexpr ConfigKey kOwnKeys[] = {
     {"storage.plugins", kPluginWords,
      "libraries that bring stores, whose names are used as those of roots", nullptr,
      SetList<&Config::storage_plugins, ParsePlugins>},
+    {"page.address", "an IPv4 address or localhost, and a port: \"127.0.0.1:9465\"",
+     "where the status page is served, to be read by everybody who reaches it; empty: nowhere", "",
+     SetPageAddress},
+    {"admin.remote", "a list of names such as [\"ops\"], none with *",
+     "certificates, by a subject alternative name, whose owners may look at this daemon over "
+     "cluster.listen from elsewhere, as root may, and change nothing",
+     nullptr, SetList<&Config::admin_remote, ParseNames>},
+    {"metrics.address", "an IP address and a port such as \"127.0.0.1:9464\", or \"\"",
+     "where Prometheus finds this daemon's metrics, under /metrics; whoever reaches it may read "
+     "them; empty: nowhere",
+     "", SetMetricsAddress},
+    {"metrics.link_capacity", kSizeWords,
+     "bytes a second, each direction, that a link to another node carries at best, for its "
+     "utilisation; 0: as measured when the connection was made",
+     "0", SetSize<&Config::metrics_link_capacity>},
 };
 
 size_t EditDistance(std::string_view a, std::string_view b) {

@@ -43,12 +43,19 @@ struct Config {
   int64_t max_regions_per_session = 4096;
   int64_t spin_us = -1;  // -1: 20 while CPUs are plenty, else 0
 
+  std::string gpu_enabled = "auto";  // [gpu]; "on", "off"
+  std::vector<std::string> gpu_devices = {"all"};
+  std::string gpu_worker;       // "": the program beside this one
+  std::string gpu_mps = "off";  // "use"
+
   std::vector<StorageRoot> storage_roots;  // [storage]
   std::vector<StorageEndpoint> storage_s3;
   std::vector<StoragePlugin> storage_plugins;
 
   std::string page_address;               // [page]; "": no page
   std::vector<std::string> admin_remote;  // [admin]: names of certificates
+  std::string metrics_address;  // [metrics]; "": none
+  uint64_t metrics_link_capacity = 0;
 
   cluster::ClusterConfig cluster;  // the section [cluster]
 

@@ -20,11 +20,18 @@
 #include "daemon/config_reload.h"
 #include "daemon/data_transport.h"
 #include "daemon/event_loop.h"
+#include "daemon/gpu/device_regions.h"
+#include "daemon/gpu/gpu_engine.h"
+#include "daemon/gpu/workers.h"
 #include "daemon/grpc_server.h"
 #include "daemon/lease_server.h"
 #include "daemon/liveness.h"
 #include "daemon/log.h"
+#include "daemon/metrics/collector.h"
+#include "daemon/metrics/exporter.h"
+#include "daemon/metrics/interface.h"
 #include "daemon/page/page_server.h"
+#include "daemon/probe.h"
 #include "daemon/remote_admin.h"
 #include "daemon/scheduler.h"
 #include "daemon/services.h"
@@ -102,6 +109,26 @@ StoreRegions::Options StoresOf(const Config& config) {
   return options;
 }
 
+GpuWorkers::Options GpusOf(const Config& config) {
+  using Enabled = GpuChoice::Enabled;
+  GpuWorkers::Options options;
+  options.choice.enabled = config.gpu_enabled == "on"    ? Enabled::kOn
+                           : config.gpu_enabled == "off" ? Enabled::kOff
+                                                         : Enabled::kAuto;
+  options.choice.devices = config.gpu_devices;
+  options.choice.worker = config.gpu_worker;
+  options.choice.use_mps = config.gpu_mps == "use";
+  return options;
+}
+
+DeviceRegions::Options DeviceRegionsOf(const Config& config) {
+  DeviceRegions::Options options;
+  options.session_regions = static_cast<uint64_t>(config.max_regions_per_session);
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) options.total_regions = files.rlim_cur / 8;
+  return options;
+}
+
 CommunicatorTable::Limits LimitsOf(const Config& config) {
   return {config.max_communicators_per_session, config.warm_communicators, config.warm_ttl.count()};
 }
@@ -114,9 +141,12 @@ class DaemonImpl : public Daemon {
   ~DaemonImpl() override {
     if (!started_) {
       // A part is missing: take down what there is, in order.
+      exporter_.reset();
       if (stores_ != nullptr) stores_->Stop(DeadlineAfterNs(kStoresMax));
       if (transfers_ != nullptr) transfers_->Stop();
       page_.reset();
+      if (gpu_engine_ != nullptr) gpu_engine_->Stop();
+      if (gpus_ != nullptr) gpus_->Stop();
       grpc_.reset();
       OnLoop([this] { lease_.reset(); });
       LeaveCluster();
@@ -145,16 +175,19 @@ class DaemonImpl : public Daemon {
     operations_.regions = regions_.get();
     operations_.scheduler = &scheduler_;
     operations_.loop = loop_.get();
+    operations_.probe = &probe_;
     communicators_ = std::make_unique<CommunicatorTable>(LimitsOf(config_), &operations_);
 
     StoreRegions::Options stores = StoresOf(config_);
     stores.at = [this](int64_t at_ns, std::function<void()> closure) {
       loop_->At(at_ns, std::move(closure));
     };
+    stores.tallies = &store_tallies_;
     stores_ = std::make_unique<StoreRegions>(std::move(stores), regions_.get());
     SHUNT_RETURN_IF_ERROR(stores_->Start());
     TransferTable::Options transfers;
     transfers.threads = workers;
+    transfers.probe = &probe_;
     transfers.on_thread_start = [this, cpus](int index) {
       ::pthread_setname_np(::pthread_self(), "shunt-copy");
       if (!PlacesWorkers()) return;
@@ -164,6 +197,12 @@ class DaemonImpl : public Daemon {
     };
     transfers_ = std::make_unique<TransferTable>(std::move(transfers), regions_.get(),
                                                  stores_.get(), loop_.get());
+    SHUNT_ASSIGN_OR_RETURN(gpus_, GpuWorkers::Start(GpusOf(config_)));
+    device_regions_ =
+        std::make_unique<DeviceRegions>(DeviceRegionsOf(config_), regions_.get(), gpus_.get());
+    gpu_engine_ = std::make_unique<GpuEngine>(gpus_.get(), device_regions_.get(), regions_.get());
+    operations_.gpus = gpu_engine_.get();
+    transfers_->UseGpus(gpu_engine_.get(), device_regions_.get());
     remote_sections_ = std::make_unique<RemoteSections>(
         loop_.get(), config_.cluster.enabled() ? cluster::NodeName(config_.cluster) : "");
 
@@ -181,8 +220,11 @@ class DaemonImpl : public Daemon {
     context.communicators = communicators_.get();
     context.operations = &operations_;
     context.stores = stores_.get();
+    context.gpus = gpus_.get();
+    context.device_regions = device_regions_.get();
     context.transfers = transfers_.get();
     context.remote_sections = remote_sections_.get();
+    context.probe = &probe_;
     services_ = std::make_unique<Services>(std::move(context));
 
     Scheduler::Options options;
@@ -233,12 +275,16 @@ class DaemonImpl : public Daemon {
     });
     SHUNT_RETURN_IF_ERROR(WithSocketHint(status));
     if (config_.cluster.enabled()) SHUNT_RETURN_IF_ERROR(JoinCluster());
+    SHUNT_RETURN_IF_ERROR(StartMetrics());
     // Last: who finds the gRPC socket finds everything.
     SHUNT_ASSIGN_OR_RETURN(UnixListener listener, Listener(&given_.grpc, ""));
     SHUNT_ASSIGN_OR_RETURN(grpc_,
                            GrpcServer::Start(std::move(listener), loop_.get(), services_.get()));
     if (!config_.page_address.empty()) SHUNT_RETURN_IF_ERROR(ServePage());
     WatchThreads();
+    if (collector_ != nullptr) {
+      collector_->Watch("grpc", [this](auto question) { grpc_->Post(std::move(question)); });
+    }
     started_ = true;
     LogInfo("shuntd is ready", {{"version", kVersion},
                                 {"socket", config_.socket},
@@ -312,6 +358,42 @@ class DaemonImpl : public Daemon {
     return absl::OkStatus();
   }
 
+  // Counting goes on without it: it costs nothing to speak of.
+  absl::Status StartMetrics() {
+    if (config_.metrics_address.empty()) return absl::OkStatus();
+    metrics::Sources sources;
+    sources.version = kVersion;
+    sources.probe = &probe_;
+    sources.sessions = sessions_.get();
+    sources.regions = regions_.get();
+    sources.communicators = communicators_.get();
+    sources.stores = stores_.get();
+    sources.transfers = transfers_.get();
+    sources.store_tallies = &store_tallies_;
+    if (config_.cluster.enabled()) {
+      SHUNT_ASSIGN_OR_RETURN(const cluster::Address data, DataAddress());
+      sources.links = &links_;
+      sources.link_capacity = config_.metrics_link_capacity;
+      sources.interface_capacity = metrics::InterfaceBytesPerSecond(data.host);
+      sources.peers = [this] {
+        return cluster_ == nullptr ? std::vector<cluster::PeerTable::Row>()
+                                   : cluster_->PeersOnLoop();
+      };
+    }
+    collector_ = std::make_shared<metrics::Collector>(std::move(sources));
+    collector_->Watch("control", [this](auto question) { loop_->Post(std::move(question)); });
+    if (engine_ != nullptr) {
+      collector_->Watch("nodes", [this](auto question) { engine_->Post(std::move(question)); });
+    }
+    const auto at = config_.set_at.find("metrics.address");
+    const std::string place = at == config_.set_at.end() ? "" : absl::StrCat(at->second, ": ");
+    SHUNT_ASSIGN_OR_RETURN(
+        exporter_, metrics::Exporter::Start(config_.metrics_address,
+                                            absl::StrCat(place, "metrics.address"), collector_));
+    LogInfo("metrics", {{"address", config_.metrics_address}, {"port", exporter_->port()}});
+    return absl::OkStatus();
+  }
+
   void WatchThreads() {
     liveness_.Add("shunt-control", [this](auto answer) { loop_->Post(std::move(answer)); });
     liveness_.Add("shunt-grpc", [this](auto answer) { grpc_->Post(std::move(answer)); });
@@ -321,6 +403,7 @@ class DaemonImpl : public Daemon {
 
   void Shutdown(std::chrono::nanoseconds grace) {
     stopped_ = true;
+    exporter_.reset();  // it asks the loops
     LogInfo("stopping",
             {{"sessions", sessions_->size()}, {"communicators", communicators_->size()}});
     services_->BeginStop();
@@ -342,6 +425,8 @@ class DaemonImpl : public Daemon {
     OnLoop([this] { remote_sections_->SetPeers(nullptr); });
     transfers_->Stop();  // it answers calls of gRPC's
     page_.reset();
+    gpu_engine_->Stop();
+    gpus_->Stop();  // and of the lease socket
     grpc_.reset();
     OnLoop([this] { lease_.reset(); });
     LeaveCluster();
@@ -373,6 +458,7 @@ class DaemonImpl : public Daemon {
     tcp.listen_port = data.port;
     tcp.on_refused = RefusalLog();
     tcp.congestion = config.congestion;
+    tcp.tallies = &links_;
     transport::UseMovers(&tcp, Movers());
     tcp.on_mover_start = [this] {
       ::pthread_setname_np(::pthread_self(), "shunt-mover");
@@ -390,6 +476,8 @@ class DaemonImpl : public Daemon {
       });
     };
     engine.wake = [this] { scheduler_.Nudge(); };
+    engine.probe = &probe_;
+    engine.links = &links_;
     engine.pool = &transfers_->pool();
     engine.resolve = [this](const std::string& node, pull::FlowId flow, const pull::Ask& ask,
                             std::vector<std::byte> array, pull::PullEngine::Resolved resolved) {
@@ -544,6 +632,10 @@ class DaemonImpl : public Daemon {
   Config live_;          // with what was read again since; of the thread that calls Reload
   GivenSockets given_;
   Liveness liveness_;
+  // What the parts below count in.
+  Probe probe_;
+  transport::LinkTallies links_;
+  storage::StoreTallies store_tallies_;
   topology::Topology topology_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<memory::RegionTable> regions_;
@@ -554,6 +646,9 @@ class DaemonImpl : public Daemon {
   std::unique_ptr<NodeEngine> engine_;
   std::unique_ptr<CommunicatorTable> communicators_;
   std::unique_ptr<StoreRegions> stores_;
+  std::unique_ptr<GpuWorkers> gpus_;
+  std::unique_ptr<DeviceRegions> device_regions_;
+  std::unique_ptr<GpuEngine> gpu_engine_;
   std::unique_ptr<TransferTable> transfers_;
   std::unique_ptr<RemoteSections> remote_sections_;
   std::unique_ptr<Services> services_;
@@ -562,6 +657,8 @@ class DaemonImpl : public Daemon {
   std::unique_ptr<PageServer> page_;
   std::unique_ptr<RemoteAdmin> remote_admin_;
   std::unique_ptr<cluster::Cluster> cluster_;  // set and reset on the loop's thread
+  std::shared_ptr<metrics::Collector> collector_;
+  std::unique_ptr<metrics::Exporter> exporter_;
   std::thread loop_thread_;
   bool started_ = false;
   bool stopped_ = false;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/log.h"
+#include "daemon/probe.h"
 #include "daemon/text.h"
 #include "runtime/core/status.h"
 
@@ -167,7 +168,11 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
               std::span<const int> fds = {}) {
     reply.set_id(id);
     reply.set_code(static_cast<int32_t>(status.code()));
-    if (!status.ok()) reply.set_message(std::string(status.message()));
+    if (!status.ok()) {
+      reply.set_message(std::string(status.message()));
+      Probe* const probe = server_->services_->context().probe;
+      if (probe != nullptr) probe->answers.Answered(status.code());
+    }
     Reply(reply, status.ok() ? fds : std::span<const int>{});
   }
 
@@ -388,6 +393,17 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
         return true;
       case Request::kSyncFile:
         services.SyncFile(session_, request.sync_file(), AnswerLater(id));
+        return true;
+      case Request::kRegisterDevice:
+        services.RegisterDevice(session_, request.register_device(),
+                                fds.empty() ? ClientFd() : std::move(fds.front()),
+                                GiveLater(id, &v1::LeaseReply::mutable_register_device));
+        return true;
+      case Request::kCaptureCall:
+        return Give(id, services.CaptureCall(session_, request.capture_call()),
+                    &v1::LeaseReply::mutable_capture_call);
+      case Request::kReleaseCapture:
+        services.ReleaseCapture(session_, request.release_capture(), AnswerLater(id));
         return true;
       case Request::kCloseSession:
         services.EndSession(session_, /*died=*/false, "it was closed");

@@ -21,6 +21,9 @@ absl::Status Services::FreeRegion(const SessionPtr& session, const v1::FreeRegio
   if (context_.stores->Has(session->id, request.region_id())) {
     return context_.stores->Free(session->id, request.region_id());
   }
+  if (context_.device_regions->Has(session->id, request.region_id())) {
+    return context_.device_regions->Free(session->id, request.region_id());
+  }
   std::vector<uint64_t> mapped_by;
   SHUNT_RETURN_IF_ERROR(context_.regions->Free(session->id, request.region_id(), &mapped_by));
   for (const uint64_t id : mapped_by) {
@@ -56,6 +59,23 @@ absl::StatusOr<std::shared_ptr<memory::Region>> Services::MapRegion(
   return region;
 }
 
+void Services::RegisterDevice(const SessionPtr& session, const v1::RegisterDeviceRequest& request,
+                              ClientFd descriptor, RegisterDeviceReply reply) {
+  if (absl::Status status = CheckNotStopping(); !status.ok()) return reply(status);
+  DeviceRegions::Request asked;
+  asked.device_uuid = request.device_uuid();
+  asked.bytes = request.size_bytes();
+  asked.ipc_handle = request.ipc_handle();
+  asked.descriptor = std::move(descriptor);
+  context_.device_regions->Register(session, std::move(asked),
+                                    [reply = std::move(reply)](const absl::StatusOr<uint64_t>& id) {
+                                      if (!id.ok()) return reply(id.status());
+                                      v1::RegisterDeviceResponse response;
+                                      response.set_region_id(*id);
+                                      reply(response);
+                                    });
+}
+
 v1::ListRegionsResponse Services::ListRegions(const SessionPtr& session) const {
   v1::ListRegionsResponse response;
   for (const std::shared_ptr<memory::Region>& region : context_.regions->List(session->id)) {
@@ -68,6 +88,12 @@ v1::ListRegionsResponse Services::ListRegions(const SessionPtr& session) const {
     v1::Region* out = response.add_regions();
     out->set_region_id(region->id);
     out->set_kind(region->is_object ? v1::REGION_KIND_OBJECT : v1::REGION_KIND_FILE);
+    out->set_size_bytes(region->bytes);
+  }
+  for (const std::shared_ptr<DeviceRegion>& region : context_.device_regions->List(session->id)) {
+    v1::Region* out = response.add_regions();
+    out->set_region_id(region->id);
+    out->set_kind(v1::REGION_KIND_CUDA);
     out->set_size_bytes(region->bytes);
   }
   return response;

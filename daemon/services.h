@@ -15,6 +15,8 @@
 #include "daemon/config.h"
 #include "daemon/drain.h"
 #include "daemon/event_loop.h"
+#include "daemon/gpu/device_regions.h"
+#include "daemon/gpu/workers.h"
 #include "daemon/scheduler.h"
 #include "daemon/session_table.h"
 #include "daemon/transfer/remote_sections.h"
@@ -47,8 +49,11 @@ struct ServiceContext {
   CommunicatorTable* communicators = nullptr;
   OperationHost* operations = nullptr;
   StoreRegions* stores = nullptr;
+  GpuWorkers* gpus = nullptr;
+  DeviceRegions* device_regions = nullptr;
   TransferTable* transfers = nullptr;
   RemoteSections* remote_sections = nullptr;
+  Probe* probe = nullptr;  // null: nobody counts
 };
 
 struct OpenedSession {
@@ -85,6 +90,11 @@ class Services {
   // Own, or of a fellow member of a communicator.
   absl::StatusOr<std::shared_ptr<memory::Region>> MapRegion(const SessionPtr& session,
                                                             const v1::MapRegionRequest& request);
+  // Answered at once, or on a thread of GpuWorkers.
+  using RegisterDeviceReply =
+      std::function<void(const absl::StatusOr<v1::RegisterDeviceResponse>&)>;
+  void RegisterDevice(const SessionPtr& session, const v1::RegisterDeviceRequest& request,
+                      ClientFd descriptor, RegisterDeviceReply reply);
   v1::ListRegionsResponse ListRegions(const SessionPtr& session) const;
 
   // communicator_service.cc
@@ -105,6 +115,12 @@ class Services {
   using CancelWait = std::function<bool()>;
   absl::StatusOr<CancelWait> Wait(const SessionPtr& session, const v1::WaitRequest& request,
                                   Operation::Waiter done);
+  // Of a rank of a communicator with GPU memory.
+  absl::StatusOr<v1::CaptureCallResponse> CaptureCall(const SessionPtr& session,
+                                                      const v1::CaptureCallRequest& request);
+  // Answered once nobody looks at the call's gates any more.
+  void ReleaseCapture(const SessionPtr& session, const v1::ReleaseCaptureRequest& request,
+                      std::function<void(const absl::Status&)> reply);
   void OnSubmission(const SessionPtr& session, const ring::Submission& submission);
 
   // transfer/transfer_service.cc

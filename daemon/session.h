@@ -95,6 +95,8 @@ class Session {
   // Descriptors that it has asked to be signalled through and that were not yet; see
   // Communicator::Watch.
   std::atomic<int> watches = 0;
+  // Calls that graphs of its have captured; see Communicator::Capture.
+  std::atomic<int> captures = 0;
 
   // Of the services: watches the process; memory that is no region; under `mutex`, called once it
   // has ended.

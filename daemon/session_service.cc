@@ -160,6 +160,7 @@ void Services::EndSession(const SessionPtr& session, bool died, std::string_view
   context_.communicators->SessionGone(*session, died);
   context_.transfers->SessionGone(*session);
   context_.stores->SessionGone(session->id);
+  context_.device_regions->SessionGone(session->id);
   context_.loop->Unwatch(pid_watch);
   context_.scheduler->Remove(*session);
   for (const auto& [id, operation] : operations) {

@@ -40,6 +40,19 @@ void AddCluster(const v1::ClusterStatus& cluster, Table* table) {
   for (std::vector<std::string>& row : others) table->Add(std::move(row));
 }
 
+// "ready, worker 4711, 3 regions of 12.0 GiB; NVIDIA H200, GPU-..."
+void AddGpus(const v1::GetStatusResponse& status, Table* table) {
+  for (const v1::GpuStatus& gpu : status.gpus()) {
+    std::string words = gpu.state();
+    if (gpu.pid() != 0) absl::StrAppend(&words, ", worker ", gpu.pid());
+    if (gpu.restarts() != 0) absl::StrAppend(&words, ", replaced ", gpu.restarts(), " times");
+    if (!gpu.why().empty()) absl::StrAppend(&words, " (", Printable(gpu.why()), ")");
+    absl::StrAppend(&words, ", ", gpu.regions(), " regions of ", SizeText(gpu.region_bytes()), "; ",
+                    Printable(gpu.name()), ", ", Printable(gpu.uuid()));
+    table->Add({absl::StrCat("GPU ", gpu.ordinal()), words});
+  }
+}
+
 }  // namespace
 
 int ShowStatus(const Shown& to) {
@@ -65,6 +78,7 @@ int ShowStatus(const Shown& to) {
       {"operations served by the daemon",
        absl::StrCat(status->operations_served(), ", of which failed ", status->operations_failed(),
                     " (asynchronous and gRPC calls; blocking ones are the ranks' own work)")});
+  AddGpus(*status, &table);
   if (status->has_cluster()) AddCluster(status->cluster(), &table);
   return Print(table.Text(to.style));
 }

@@ -1,37 +1,72 @@
 // The C interface's collective calls: check, and hand over to the board. The blocking path
 // allocates nothing and costs some ten nanoseconds.
 #include <cstring>
+#include <optional>
+#include <span>
 
 #include "absl/strings/str_cat.h"
 #include "client/src/call_check.h"
+#include "client/src/cuda/call_memory.h"
+#include "client/src/cuda/process.h"
 #include "client/src/deadline.h"
 #include "client/src/error.h"
 #include "client/src/group.h"
 #include "client/src/handles.h"
 #include "client/src/options.h"
+#include "runtime/core/status.h"
 
 namespace shunt::client {
 namespace {
 
+// What the caller asked for besides the call itself.
+struct Wishes {
+  int64_t timeout_ns = 0;
+  bool served = true;
+  std::optional<void*> stream;
+  int device = -1;  // of the buffers; -1: no GPU's
+};
+
+absl::Status ReadFlags(const shunt_call& options, const Communicator& c, Wishes* wishes) {
+  constexpr uint32_t kKnown = SHUNT_CALL_ONLY_WHILE_WAITING | SHUNT_CALL_STREAM;
+  if ((options.flags & ~kKnown) != 0 || options.flags == kKnown) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "shunt_call.flags is ", options.flags, ", expected 0, ", SHUNT_CALL_ONLY_WHILE_WAITING,
+        " (SHUNT_CALL_ONLY_WHILE_WAITING) or ", SHUNT_CALL_STREAM, " (SHUNT_CALL_STREAM)"));
+  }
+  wishes->served = (options.flags & SHUNT_CALL_ONLY_WHILE_WAITING) == 0;
+  if ((options.flags & SHUNT_CALL_STREAM) == 0) {
+    if (options.stream == nullptr) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "shunt_call.stream is set, but not SHUNT_CALL_STREAM in shunt_call.flags");
+  }
+  if (options.reserved != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shunt_call.reserved is ", options.reserved, ", expected 0"));
+  }
+  if (!c.device()) {
+    return absl::InvalidArgumentError(
+        "a call on a stream, but the communicator was joined without SHUNT_JOIN_DEVICE "
+        "(device=True in Python)");
+  }
+  wishes->stream = options.stream;
+  return absl::OkStatus();
+}
+
 // The caller's options for one call.
-absl::Status ReadCall(const shunt_call* given, const CollectiveSpec& spec, board::Call* call,
-                      int64_t* timeout_ns, bool* served) {
+absl::Status ReadCall(const shunt_call* given, const Communicator& c, board::Call* call,
+                      Wishes* wishes) {
+  const CollectiveSpec& spec = call->spec;
   shunt_call options;
   if (absl::Status s = ReadOptions("shunt_call", offsetof(shunt_call, flags), given, &options);
       !s.ok()) {
     return s;
   }
-  if ((options.flags & ~SHUNT_CALL_ONLY_WHILE_WAITING) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("shunt_call.flags is ", options.flags, ", expected 0 or ",
-                     SHUNT_CALL_ONLY_WHILE_WAITING, " (SHUNT_CALL_ONLY_WHILE_WAITING)"));
-  }
-  *served = options.flags == 0;
+  SHUNT_RETURN_IF_ERROR(ReadFlags(options, c, wishes));
   if (options.timeout_ns < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("shunt_call.timeout_ns is ", options.timeout_ns, ", expected 0 or more"));
   }
-  if (options.timeout_ns != 0) *timeout_ns = options.timeout_ns;
+  if (options.timeout_ns != 0) wishes->timeout_ns = options.timeout_ns;
   if (Reduces(spec.kind) && spec.redop == Redop::kPremulSum) {
     if (options.scalar == nullptr) {
       return absl::InvalidArgumentError(
@@ -42,21 +77,35 @@ absl::Status ReadCall(const shunt_call* given, const CollectiveSpec& spec, board
   return absl::OkStatus();
 }
 
+int SubmitOnStream(shunt_comm* comm, const board::Call& call, const Wishes& wishes, shunt_op** op) {
+  cuda::StreamCalls::Request request{call, static_cast<gpu::Stream>(*wishes.stream), wishes.device};
+  request.call.deadline_ns = DeadlineNs(wishes.timeout_ns);
+  const std::span<cuda::StreamCalls::Request> requests(&request, 1);
+  if (op == nullptr) return Result(comm->impl->streams().Start(requests, nullptr));
+  auto handle = std::make_unique<shunt_op>(comm->impl);
+  if (absl::Status started = handle->impl.StartOnStreams(requests); !started.ok())
+    return Fail(started);
+  *op = handle.release();
+  return SHUNT_OK;
+}
+
 // Whatever is not a plain blocking call.
-int SubmitElsewhere(shunt_comm* comm, Group* group, board::Call& call, int64_t timeout_ns,
-                    bool served, shunt_op** op) {
+int SubmitElsewhere(shunt_comm* comm, Group* group, board::Call& call, const Wishes& wishes,
+                    shunt_op** op) {
   Communicator& c = *comm->impl;
   if (group != nullptr) {
     if (op != nullptr) {
       return Fail(absl::StatusCode::kInvalidArgument,
                   "a call inside a group has no handle of its own: pass op to shunt_group_end");
     }
-    group->Add(call, timeout_ns, c.world_size());
+    group->Add({call, wishes.timeout_ns, wishes.stream, wishes.device}, c.world_size());
     return SHUNT_OK;
   }
-  call.deadline_ns = DeadlineNs(timeout_ns);
+  if (wishes.stream) return SubmitOnStream(comm, call, wishes, op);
+  call.deadline_ns = DeadlineNs(wishes.timeout_ns);
   auto handle = std::make_unique<shunt_op>(comm->impl);
-  if (absl::Status started = handle->impl.Start(call, served); !started.ok()) return Fail(started);
+  if (absl::Status started = handle->impl.Start(call, wishes.served); !started.ok())
+    return Fail(started);
   *op = handle.release();
   return SHUNT_OK;
 }
@@ -78,16 +127,20 @@ inline int Submit(shunt_comm* comm, board::Call& call, Side in, Side out, const 
   }
   if (in.blocks != 0) call.in = static_cast<const std::byte*>(in.data);
   if (out.blocks != 0) call.out = const_cast<std::byte*>(static_cast<const std::byte*>(out.data));
-  int64_t timeout_ns = c.default_timeout_ns();
-  bool served = true;
+  Wishes wishes;
+  wishes.timeout_ns = c.default_timeout_ns();
   if (options != nullptr || call.spec.redop == Redop::kPremulSum) {
-    if (absl::Status s = ReadCall(options, call.spec, &call, &timeout_ns, &served); !s.ok())
-      return Refuse(group, s);
+    if (absl::Status s = ReadCall(options, c, &call, &wishes); !s.ok()) return Refuse(group, s);
   }
-  if (__builtin_expect(group != nullptr || op != nullptr, 0)) {
-    return SubmitElsewhere(comm, group, call, timeout_ns, served, op);
+  if (__builtin_expect(c.device() || cuda::InProcess(), 0)) {
+    auto device = cuda::CheckMemory(c, call, in, out, wishes.stream.has_value());
+    if (!device.ok()) return Refuse(group, device.status());
+    wishes.device = *device;
   }
-  call.deadline_ns = DeadlineNs(timeout_ns);
+  if (__builtin_expect(group != nullptr || op != nullptr || wishes.stream.has_value(), 0)) {
+    return SubmitElsewhere(comm, group, call, wishes, op);
+  }
+  call.deadline_ns = DeadlineNs(wishes.timeout_ns);
   c.BeginOperation();
   const absl::Status outcome = c.member().Run(call);
   c.EndOperation();

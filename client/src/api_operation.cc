@@ -1,4 +1,8 @@
 // The C interface's groups and handles.
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "client/src/deadline.h"
 #include "client/src/error.h"
@@ -19,6 +23,28 @@ absl::Status CheckComm(const shunt_comm* comm) {
 absl::Status CheckOp(shunt_op* op) {
   if (op == nullptr) return absl::InvalidArgumentError("op is null");
   return op->impl.communicator().session().CheckProcess();
+}
+
+// A group of which `streams` calls are on streams: all, or it is refused.
+int EndOnStreams(shunt_comm* comm, const shunt::client::Group& group, std::ptrdiff_t streams,
+                 shunt_op** op) {
+  if (streams != std::ssize(group.entries())) {
+    return Fail(absl::StatusCode::kInvalidArgument,
+                absl::StrCat("nothing of the group was submitted: ", streams, " of its ",
+                             group.entries().size(),
+                             " calls are on streams, expected all of them or none"));
+  }
+  std::vector<shunt::client::cuda::StreamCalls::Request> requests;
+  for (const auto& entry : group.entries()) {
+    requests.push_back({entry.call, static_cast<shunt::gpu::Stream>(*entry.stream), entry.device});
+    requests.back().call.deadline_ns = shunt::client::DeadlineNs(entry.timeout_ns);
+  }
+  if (op == nullptr) return Result(comm->impl->streams().Start(requests, nullptr));
+  auto handle = std::make_unique<shunt_op>(comm->impl);
+  const absl::Status started = handle->impl.StartOnStreams(requests);
+  if (!started.ok()) return Fail(started);
+  *op = handle.release();
+  return SHUNT_OK;
 }
 
 }  // namespace
@@ -49,6 +75,9 @@ int shunt_group_end(shunt_comm* comm, shunt_op** op) {
                                     "refused: ",
                                     group->refused().message())));
     }
+    const auto on_stream = [](const auto& entry) { return entry.stream.has_value(); };
+    const auto streams = std::count_if(group->entries().begin(), group->entries().end(), on_stream);
+    if (streams != 0) return EndOnStreams(comm, *group, streams, op);
     auto handle = std::make_unique<shunt_op>(comm->impl);
     absl::Status started;
     for (const auto& entry : group->entries()) {
@@ -66,6 +95,19 @@ int shunt_group_end(shunt_comm* comm, shunt_op** op) {
     // What went wrong first explains what could not be started after it.
     started.Update(handle->impl.outcome());
     return Result(handle->impl.outcome().ok() ? started : handle->impl.outcome());
+  });
+}
+
+int shunt_sync(shunt_comm* comm, int64_t timeout_ns) {
+  return Guarded([&]() -> int {
+    if (absl::Status s = CheckComm(comm); !s.ok()) return Fail(s);
+    if (timeout_ns < 0) {
+      return Fail(absl::StatusCode::kInvalidArgument,
+                  absl::StrCat("timeout_ns is ", timeout_ns, ", expected 0 or more"));
+    }
+    if (!comm->impl->device()) return SHUNT_OK;
+    if (timeout_ns == 0) timeout_ns = comm->impl->default_timeout_ns();
+    return Result(comm->impl->streams().Sync(shunt::client::DeadlineNs(timeout_ns)));
   });
 }
 

@@ -57,7 +57,8 @@ absl::Status ReadSet(const shunt_session& session, const shunt_set& given, uint6
     if (place.region == 0) {
       return wrong(": ", given.bytes, " bytes at 0x",
                    absl::Hex(reinterpret_cast<uintptr_t>(given.pointer)),
-                   " lie in no region of this session, expected memory from shunt_alloc");
+                   " lie in no region of this session, expected memory from shunt_alloc or "
+                   "shunt_register");
     }
     set.region_id = place.region;
     set.offset_bytes = place.offset;

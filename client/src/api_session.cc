@@ -96,10 +96,12 @@ absl::StatusOr<shunt::client::Communicator::Options> JoinOptions(const shunt_joi
     return absl::InvalidArgumentError(
         absl::StrCat("world size ", o.world_size, ", expected 1 to ", shunt::board::kMaxWorld));
   }
-  if ((o.flags & ~uint32_t{SHUNT_JOIN_DETERMINISTIC}) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("shunt_join_options.flags is ", o.flags,
-                                                   ", expected 0 or ",
-                                                   static_cast<int>(SHUNT_JOIN_DETERMINISTIC)));
+  constexpr uint32_t kFlags = SHUNT_JOIN_DETERMINISTIC | SHUNT_JOIN_DEVICE;
+  if ((o.flags & ~kFlags) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shunt_join_options.flags is ", o.flags, ", expected 0 or of ",
+                     static_cast<int>(SHUNT_JOIN_DETERMINISTIC), " (SHUNT_JOIN_DETERMINISTIC) and ",
+                     static_cast<int>(SHUNT_JOIN_DEVICE), " (SHUNT_JOIN_DEVICE)"));
   }
   std::string algorithm = FirstOf(o.algorithm, "SHUNT_ALGORITHM", "");
   if (!algorithm.empty()) {
@@ -117,7 +119,8 @@ absl::StatusOr<shunt::client::Communicator::Options> JoinOptions(const shunt_joi
       .timeout_ns = *timeout,
       .default_timeout_ns = *default_timeout,
       .algorithm = std::move(algorithm),
-      .deterministic = (o.flags & SHUNT_JOIN_DETERMINISTIC) != 0};
+      .deterministic = (o.flags & SHUNT_JOIN_DETERMINISTIC) != 0,
+      .device = (o.flags & SHUNT_JOIN_DEVICE) != 0};
 }
 
 }  // namespace
@@ -257,7 +260,7 @@ void shunt_leave(shunt_comm* comm) {
 int shunt_abort(shunt_comm* comm, const char* reason) {
   return Guarded([&]() -> int {
     if (absl::Status s = CheckComm(comm); !s.ok()) return Fail(s);
-    comm->impl->member().Abort(reason == nullptr ? "no reason given" : reason);
+    comm->impl->Abort(reason == nullptr ? "no reason given" : reason);
     return SHUNT_OK;
   });
 }

@@ -4,10 +4,12 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/src/cuda/process.h"
 #include "client/src/deadline.h"
 #include "client/src/group.h"
 #include "runtime/board/layout.h"
@@ -45,6 +47,8 @@ Communicator::Communicator(std::shared_ptr<Session> session, Options options)
 
 absl::StatusOr<std::shared_ptr<Communicator>> Communicator::Join(std::shared_ptr<Session> session,
                                                                  const Options& options) {
+  // What its buffers may be is asked for them, not here.
+  cuda::LookForDriver();
   const uint64_t timeout_ms = std::clamp<int64_t>(options.timeout_ns / 1'000'000, 1, UINT32_MAX);
   const int64_t deadline_ns =
       options.timeout_ns == kNeverNs
@@ -52,10 +56,10 @@ absl::StatusOr<std::shared_ptr<Communicator>> Communicator::Join(std::shared_ptr
           : DeadlineAfterNs(std::chrono::milliseconds(timeout_ms) + kJoinGrace);
   SHUNT_ASSIGN_OR_RETURN(
       LeaseConnection::Reply reply,
-      session->lease().Call(
-          client::Join{options.name, options.job, options.rank, options.world_size,
-                       static_cast<uint32_t>(timeout_ms), options.algorithm, options.deterministic},
-          deadline_ns));
+      session->lease().Call(client::Join{options.name, options.job, options.rank,
+                                         options.world_size, static_cast<uint32_t>(timeout_ms),
+                                         options.algorithm, options.deterministic, options.device},
+                            deadline_ns));
   const auto* joined = std::get_if<Joined>(&reply.message.response);
   if (joined == nullptr || reply.fds.size() != 1) {
     return absl::InternalError("shuntd's reply to Join has no board");
@@ -77,7 +81,7 @@ absl::Status Communicator::Attach(const Joined& joined, int board_fd) {
   }
   rank_on_node_ = static_cast<int>(own - numbers_.begin());
   const board::BoardShape shape{static_cast<int>(numbers_.size()), options_.world_size,
-                                numbers_.data()};
+                                numbers_.data(), options_.device};
   const size_t bytes = board::Board::BytesFor(shape);
   SHUNT_RETURN_IF_ERROR(CheckSealedMemfd(board_fd, bytes));
   SHUNT_ASSIGN_OR_RETURN(board_memory_, Mapping::Map(board_fd, bytes));
@@ -86,9 +90,13 @@ absl::Status Communicator::Attach(const Joined& joined, int board_fd) {
   if (shape.ranks > AvailableCpus()) member_options.spin_ns = 0;
   // The daemon needs a CPU meanwhile, and so do its peers' interrupts.
   member_options.remote_spin = 4 * shape.ranks <= AvailableCpus();
+  // For bench/metrics-cost.
+  const char* const count = std::getenv("SHUNT_COUNT");
+  member_options.counts = count == nullptr || std::string_view(count) != "0";
   board::MemberHost* const host = this;
-  member_ = std::make_unique<board::Member>(board::Board(board_memory_.data(), shape),
-                                            rank_on_node_, host, member_options);
+  board_ = board::Board(board_memory_.data(), shape);
+  member_ = std::make_unique<board::Member>(board_, rank_on_node_, host, member_options);
+  if (options_.device) streams_ = std::make_unique<cuda::StreamCalls>(this);
   session_->Add(this);
   return absl::OkStatus();
 }
@@ -97,10 +105,12 @@ Communicator::~Communicator() {
   if (session_->InForkedChild()) {
     // The board is not mapped here, and the engine's destructor may look at it.
     (void)member_.release();
+    (void)streams_.release();
     return;
   }
   Leave();
   session_->Remove(this);
+  streams_.reset();
   member_.reset();
   // After Leave: the daemon does not free what an operation uses.
   for (void* data : staging_) (void)session_->Free(data);
@@ -108,7 +118,14 @@ Communicator::~Communicator() {
 
 void Communicator::Leave() {
   if (left_.exchange(true)) return;
+  if (streams_ != nullptr) streams_->Settle();
   (void)session_->lease().Call(client::Leave{id_}, RequestDeadlineNs());
+  if (streams_ != nullptr) streams_->AfterLeave();
+}
+
+void Communicator::Abort(std::string_view reason) {
+  member_->Abort(reason);
+  if (streams_ != nullptr) streams_->Release();
 }
 
 absl::StatusOr<std::shared_ptr<Communicator>> Communicator::Split(int32_t color, int32_t key,
@@ -199,12 +216,26 @@ std::byte* Communicator::Resolve(int rank, uint64_t region, uint64_t offset, uin
 }
 
 absl::Status Communicator::Notify(uint32_t channel, uint64_t seq, bool serve, int64_t deadline_ns) {
+  board::Call call;
+  call.deadline_ns = deadline_ns;
+  return Submit(serve ? ring::Opcode::kServe : ring::Opcode::kKick, channel, seq, call);
+}
+
+absl::Status Communicator::Serve(uint32_t channel, uint64_t seq, const board::Call& call) {
+  return Submit(ring::Opcode::kServe, channel, seq, call);
+}
+
+absl::Status Communicator::Submit(ring::Opcode opcode, uint32_t channel, uint64_t seq,
+                                  const board::Call& call) {
   ring::Submission entry{};
-  entry.opcode = static_cast<uint32_t>(serve ? ring::Opcode::kServe : ring::Opcode::kKick);
+  entry.opcode = static_cast<uint32_t>(opcode);
   entry.channel = channel;
   entry.communicator_id = id_;
   entry.sequence = seq;
-  entry.deadline_ns = deadline_ns;
+  entry.deadline_ns = call.deadline_ns;
+  entry.gate_region = call.gate.words.region;
+  entry.gate_offset = call.gate.words.offset;
+  entry.gate_generation = call.gate.generation;
   return session_->Submit(entry);
 }
 

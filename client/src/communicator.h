@@ -6,10 +6,12 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/src/cuda/stream_calls.h"
 #include "client/src/session.h"
 #include "runtime/board/member.h"
 #include "runtime/core/fd.h"
@@ -30,6 +32,7 @@ class Communicator final : private board::MemberHost {
     int64_t default_timeout_ns = 0;  // of calls that name none
     std::string algorithm;
     bool deterministic = false;
+    bool device = false;  // its buffers may be GPU memory
   };
 
   // Blocks until all ranks have joined.
@@ -43,7 +46,19 @@ class Communicator final : private board::MemberHost {
   // Tells the daemon that this rank is gone. Idempotent.
   void Leave();
 
+  // Ends everything on every rank, and lets this rank's streams pass.
+  void Abort(std::string_view reason);
+
   board::Member& member() { return *member_; }
+  const board::Board& board() const { return board_; }
+  uint64_t id() const { return id_; }
+  bool device() const { return options_.device; }
+  // Of a communicator with device().
+  cuda::StreamCalls& streams() { return *streams_; }
+  // Ends what is over on streams, as far as it has no handle.
+  void SettleStreams() {
+    if (streams_ != nullptr) streams_->Settle();
+  }
   int32_t rank() const { return options_.rank; }
   int32_t world_size() const { return options_.world_size; }
   int64_t default_timeout_ns() const { return options_.default_timeout_ns; }
@@ -74,11 +89,13 @@ class Communicator final : private board::MemberHost {
   Communicator(std::shared_ptr<Session> session, Options options);
 
   Group* FindGroup();
+  absl::Status Submit(ring::Opcode opcode, uint32_t channel, uint64_t seq, const board::Call& call);
   absl::Status Attach(const Joined& joined, int board_fd);
 
   // board::MemberHost
   std::byte* Resolve(int rank, uint64_t region, uint64_t offset, uint64_t bytes) override;
   absl::Status Notify(uint32_t channel, uint64_t seq, bool serve, int64_t deadline_ns) override;
+  absl::Status Serve(uint32_t channel, uint64_t seq, const board::Call& call) override;
   absl::StatusOr<Staging> AllocateStaging(size_t bytes) override;
   bool DaemonGone() override { return session_->lease().Gone(); }
   board::RegionRef Find(const void* p, size_t bytes) override {
@@ -92,7 +109,9 @@ class Communicator final : private board::MemberHost {
   std::vector<int32_t> numbers_;  // of this node's ranks
   int rank_on_node_ = 0;
   Mapping board_memory_;
+  board::Board board_;
   std::unique_ptr<board::Member> member_;
+  std::unique_ptr<cuda::StreamCalls> streams_;  // of one with device()
   std::atomic<bool> left_{false};
   std::atomic<uint64_t> splits_{0};
 

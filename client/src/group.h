@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,6 +19,8 @@ class Group {
   struct Entry {
     board::Call call;  // its deadline is set when the group is submitted
     int64_t timeout_ns = 0;
+    std::optional<void*> stream = {};  // of a call on one
+    int device = -1;                   // of its buffers; -1: no GPU's
   };
 
   Group() : owner_(std::this_thread::get_id()) {}
@@ -27,12 +31,13 @@ class Group {
   const absl::Status& refused() const { return refused_; }
 
   // Copies what the call points to besides its buffers. `world` is the length of its tables.
-  void Add(board::Call call, int64_t timeout_ns, int world) {
+  void Add(Entry entry, int world) {
+    board::Call& call = entry.call;
     for (const uint64_t** table :
          {&call.send_counts, &call.send_displs, &call.recv_counts, &call.recv_displs}) {
       if (*table != nullptr) *table = tables_.emplace_back(*table, *table + world).data();
     }
-    entries_.push_back({call, timeout_ns});
+    entries_.push_back(std::move(entry));
   }
   void Refuse(absl::Status why) {
     if (refused_.ok()) refused_ = std::move(why);

@@ -35,6 +35,8 @@ class LeaseConnection {
   absl::StatusOr<Reply> Call(const LeaseRequest& request, int64_t deadline_ns,
                              std::span<const int> fds = {});
 
+  // For who waits until the daemon's end is closed (POLLRDHUP), and for nothing else.
+  int fd() const { return socket_.get(); }
   // True once the daemon's end is closed. A system call, about 200 ns.
   bool Gone();
 

@@ -36,6 +36,9 @@ enum RequestField : uint32_t {
   kCommitDraft = 28,
   kAbortDraft = 29,
   kSyncFile = 30,
+  kRegisterDevice = 31,
+  kCaptureCall = 32,
+  kReleaseCapture = 33,
 };
 
 struct RequestEncoder {
@@ -71,6 +74,7 @@ struct RequestEncoder {
     w.Varint(6, m.timeout_ms);
     w.Bytes(7, m.algorithm);
     w.Varint(8, m.deterministic ? 1 : 0);
+    w.Varint(9, m.device ? 1 : 0);
   }
   void operator()(const Leave& m) {
     field = kLeave;
@@ -104,6 +108,9 @@ struct RequestEncoder {
   void operator()(const CommitDraft& m) { Fields(kCommitDraft, m); }
   void operator()(const AbortDraft& m) { Fields(kAbortDraft, m); }
   void operator()(const SyncFile& m) { Fields(kSyncFile, m); }
+  void operator()(const RegisterDevice& m) { Fields(kRegisterDevice, m); }
+  void operator()(const CaptureCall& m) { Fields(kCaptureCall, m); }
+  void operator()(const ReleaseCapture& m) { Fields(kReleaseCapture, m); }
 
   template <typename Message>
   void Fields(RequestField request, const Message& m) {
@@ -237,6 +244,9 @@ absl::StatusOr<LeaseReply> DecodeLeaseReply(std::string_view packet) {
         break;
       case 16:
         ok = DecodeFieldsInto<FileCreated>(r.bytes(), &reply);
+        break;
+      case 17:
+        ok = DecodeFieldsInto<DeviceRegistered>(r.bytes(), &reply);
         break;
       default:
         break;  // a newer daemon's field

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/src/cuda/device_messages.h"
 #include "client/src/file_messages.h"
 #include "client/src/transfer_messages.h"
 
@@ -41,6 +42,7 @@ struct Join {
   uint32_t timeout_ms = 0;
   std::string algorithm;
   bool deterministic = false;
+  bool device = false;
 };
 
 struct Leave {
@@ -60,7 +62,8 @@ using LeaseRequest =
                  CloseSession, RegisterAgent, PublishSection, WithdrawSection, FetchSection,
                  PrepareList, ReleaseList, WaitTransfer, CancelTransfer, WatchTransfer, Notify,
                  TakeNotifications, WatchNotifications, ExplainTransfer, OpenFile, CreateFile,
-                 OpenObject, CreateObject, CommitDraft, AbortDraft, SyncFile>;
+                 OpenObject, CreateObject, CommitDraft, AbortDraft, SyncFile, RegisterDevice,
+                 CaptureCall, ReleaseCapture>;
 
 // One packet.
 std::string Encode(uint64_t id, const LeaseRequest& request);
@@ -101,7 +104,7 @@ struct LeaseReply {
   // Monostate: success without a value, or a failure.
   std::variant<std::monostate, SessionOpened, RegionAllocated, RegionMapped, Joined,
                AgentRegistered, SectionPublished, SectionFetched, ListPrepared, TransferReport,
-               NotificationsTaken, TransferExplained, FileOpened, FileCreated>
+               NotificationsTaken, TransferExplained, FileOpened, FileCreated, DeviceRegistered>
       response;
 };
 

@@ -28,7 +28,17 @@ absl::Status AsyncOperation::Start(const board::Call& call, bool served) {
   return absl::OkStatus();
 }
 
+absl::Status AsyncOperation::StartOnStreams(std::span<cuda::StreamCalls::Request> requests) {
+  std::vector<cuda::StreamCalls::Part> parts;
+  const absl::Status started = communicator_->streams().Start(requests, &parts);
+  for (cuda::StreamCalls::Part& part : parts) {
+    parts_.push_back({std::move(part.operation), absl::OkStatus(), part.gate});
+  }
+  return started;
+}
+
 void AsyncOperation::Ended(Part& part) {
+  if (part.gate) communicator_->streams().Ended(*part.gate, part.outcome.ok());
   part.operation.reset();
   communicator_->EndOperation();
 }

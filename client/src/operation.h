@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,6 +26,8 @@ class AsyncOperation {
 
   // Posts one more call. A failure leaves the ones before it in flight.
   absl::Status Start(const board::Call& call, bool served);
+  // The same for calls on streams, as one.
+  absl::Status StartOnStreams(std::span<cuda::StreamCalls::Request> requests);
   // True when all have ended; outcome() is then set. Never blocks.
   bool Poll();
   // The same, after waiting until `deadline_ns` (CLOCK_MONOTONIC) at most.
@@ -42,6 +46,7 @@ class AsyncOperation {
   struct Part {
     std::shared_ptr<board::Operation> operation;  // null when it has ended
     absl::Status outcome;
+    std::optional<cuda::Gates::Gate> gate = {};  // of a call on a stream
   };
 
   void Ended(Part& part);

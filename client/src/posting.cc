@@ -53,7 +53,8 @@ absl::Status WriteSpans(const Selection& s, const char* name, const RegionTable&
         return absl::InvalidArgumentError(
             absl::StrCat(name, ".data[", i, "]: ", spans[i].bytes, " bytes at 0x",
                          absl::Hex(reinterpret_cast<uintptr_t>(spans[i].pointer)),
-                         " lie in no region of this session, expected memory from shunt_alloc"));
+                         " lie in no region of this session, expected memory from shunt_alloc or "
+                         "shunt_register"));
       }
       if (regions != nullptr) regions->push_back(holder.id);
     }

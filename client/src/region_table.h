@@ -1,5 +1,5 @@
-// The regions that this process has mapped: its session's own, found by address, and those of
-// fellow members, found by id.
+// The regions that this process can name: its session's own, found by address, in host memory that
+// is mapped here or in a GPU's; and those of fellow members that it has mapped, found by id.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,12 @@ class RegionTable {
   };
 
   void AddOwn(OwnRegion region);
-  // Takes out the region that begins at `data`; nothing if there is none.
+  // Memory of a GPU: this process' CPU cannot reach it. Addresses of GPUs and of the host are
+  // apart.
+  void AddDevice(uint64_t id, uint64_t address, uint64_t bytes);
+  // False if no device region has this id.
+  bool RemoveDevice(uint64_t id);
+  // Takes out the host region that begins at `data`; nothing if there is none.
   std::optional<OwnRegion> RemoveOwn(const void* data);
   // The region that wholly holds [p, p + bytes); {0, 0} if none.
   board::RegionRef Find(const void* p, size_t bytes) const;
@@ -35,6 +40,7 @@ class RegionTable {
     uint64_t id = 0;
     const std::byte* begin = nullptr;
     uint64_t bytes = 0;
+    bool device = false;
     // Whether [p, p + size) lies in it.
     bool Holds(const void* p, uint64_t size) const {
       const uint64_t offset = Offset(p);
@@ -45,10 +51,12 @@ class RegionTable {
     }
   };
   Holder HolderOf(const void* p) const;
-  // The id of the own region that begins at `data`; 0 if none.
+  // The id of the own host region that begins at `data`; 0 if none.
   uint64_t OwnId(const void* data) const;
-  // An own region's memory; null if there is none with this id.
+  // An own host region's memory; null if there is none with this id.
   Memory Own(uint64_t id) const;
+  // The size of an own region, of a GPU's too; 0 if there is none with this id.
+  uint64_t BytesOf(uint64_t id) const;
 
   // A fellow member's region; null if it is not mapped.
   Memory Peer(uint64_t id) const;
@@ -77,8 +85,21 @@ class RegionTable {
     Memory memory;
   };
 
+  // A range of addresses, for lookups.
+  struct Range {
+    uintptr_t begin = 0;
+    uint64_t bytes = 0;
+    uint64_t id = 0;
+    bool device = false;
+  };
+
+  // With the lock held; null if no range holds `address`.
+  const Range* RangeOf(uintptr_t address) const;
+  void AddRange(const Range& range);
+
   mutable SpinSharedMutex mutex_;
-  std::vector<OwnRegion> own_;        // by address
+  std::vector<Range> ranges_;         // of all own regions, by address
+  std::vector<OwnRegion> own_;        // on the host
   std::vector<OwnMemory> own_by_id_;  // the same, by id
   std::vector<PeerRegion> peers_;     // by id
 };

@@ -10,6 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/src/communicator.h"
+#include "client/src/cuda/device_memory.h"
+#include "client/src/cuda/watcher.h"
 #include "client/src/notifications.h"
 #include "client/src/transfers.h"
 #include "runtime/core/clock.h"
@@ -38,6 +40,13 @@ absl::Status Populate(const Mapping& mapping) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<Mapping> MapResident(int fd, uint64_t bytes) {
+  SHUNT_RETURN_IF_ERROR(CheckSealedMemfd(fd, bytes));
+  SHUNT_ASSIGN_OR_RETURN(Mapping mapping, Mapping::Map(fd, bytes));
+  SHUNT_RETURN_IF_ERROR(Populate(mapping));
+  return mapping;
+}
+
 // The failure to connect, in terms of the socket that the user named, and what to do.
 absl::Status NoDaemon(const std::string& socket, const absl::Status& why) {
   if (absl::IsPermissionDenied(why)) {
@@ -62,7 +71,8 @@ Session::Session(std::unique_ptr<LeaseConnection> lease)
       notifications_(std::make_unique<Notifications>(lease_.get())),
       transfers_(std::make_unique<Transfers>(this)),
       ring_(std::make_unique<SubmissionRing>(
-          lease_.get(), [this](const ring::Completion& c) { transfers_->Ended(c); })) {}
+          lease_.get(), [this](const ring::Completion& c) { transfers_->Ended(c); })),
+      device_memory_(std::make_unique<cuda::DeviceMemory>(this)) {}
 
 absl::StatusOr<std::shared_ptr<Session>> Session::Open(const Options& options) {
   const std::string path =
@@ -103,15 +113,27 @@ absl::Status Session::Start(const Options& options) {
 
 Session::~Session() {
   // In a forked child nothing here is its own: the destructors only let go of memory.
-  if (!InForkedChild()) Close();
+  if (!InForkedChild()) {
+    Close();
+    return;
+  }
+  // Its thread is not here, and pinned memory is the parent's.
+  new std::shared_ptr<cuda::Watcher>(std::move(watcher_));
 }
 
 void Session::Close() {
   if (closed_.exchange(true)) return;
+  std::shared_ptr<cuda::Watcher> watcher;
+  {
+    std::lock_guard lock(watcher_mutex_);
+    watcher.swap(watcher_);
+  }
+  if (watcher != nullptr) watcher->BeginStop();
   // Asked for and answered, so that what it held is free on return. If not, the daemon finds out.
   if (id_ != 0) (void)lease_->Call(CloseSession{}, DeadlineAfterNs(kCloseWait));
   ForkGuard().Remove(this);
   lease_->Shutdown();
+  if (watcher != nullptr) watcher->Stop();
   // They keep the session.
   transfers_->ForgetAll();
 }
@@ -130,42 +152,51 @@ void Session::OnForkChild() {
 
 // ---- Memory
 
-absl::StatusOr<void*> Session::Allocate(size_t bytes) {
+absl::StatusOr<RegionTable::OwnRegion> Session::MakeRegion(size_t bytes) {
   SHUNT_ASSIGN_OR_RETURN(LeaseConnection::Reply reply,
                          lease_->Call(AllocateRegion{bytes}, RequestDeadlineNs()));
   const auto* made = std::get_if<RegionAllocated>(&reply.message.response);
   if (made == nullptr || reply.fds.size() != 1 || made->size_bytes < bytes) {
     return absl::InternalError("shuntd's reply to AllocateRegion has no region");
   }
-  absl::StatusOr<void*> data = MapOwn(made->region_id, reply.fds[0].get(), made->size_bytes);
-  if (!data.ok()) (void)lease_->Call(FreeRegion{made->region_id}, RequestDeadlineNs());
+  absl::StatusOr<Mapping> mapping = MapResident(reply.fds[0].get(), made->size_bytes);
+  if (!mapping.ok()) {
+    (void)lease_->Call(FreeRegion{made->region_id}, RequestDeadlineNs());
+    return mapping.status();
+  }
+  return RegionTable::OwnRegion{made->region_id, *std::move(mapping)};
+}
+
+absl::StatusOr<void*> Session::Allocate(size_t bytes) {
+  SHUNT_ASSIGN_OR_RETURN(RegionTable::OwnRegion region, MakeRegion(bytes));
+  void* const data = region.mapping.data();
+  regions_.AddOwn(std::move(region));
   return data;
 }
 
-absl::StatusOr<void*> Session::MapOwn(uint64_t region_id, int fd, uint64_t bytes) {
-  SHUNT_RETURN_IF_ERROR(CheckSealedMemfd(fd, bytes));
-  SHUNT_ASSIGN_OR_RETURN(Mapping mapping, Mapping::Map(fd, bytes));
-  SHUNT_RETURN_IF_ERROR(Populate(mapping));
-  void* const data = mapping.data();
-  regions_.AddOwn({region_id, std::move(mapping)});
-  return data;
+absl::Status Session::CheckUnused(uint64_t region_id) {
+  std::string what;
+  {
+    std::lock_guard lock(communicators_mutex_);
+    for (Communicator* c : communicators_) {
+      c->SettleStreams();
+      if (c->member().Uses(region_id, &what)) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("region ", region_id, " is in use by ", what));
+      }
+    }
+  }
+  if (transfers_->Uses(region_id, &what)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("region ", region_id, " is in use by ", what));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Session::Free(const void* data) {
   const uint64_t id = regions_.OwnId(data);
   if (id == 0) return absl::NotFoundError("no region begins at this pointer");
-  {
-    std::lock_guard lock(communicators_mutex_);
-    std::string what;
-    for (Communicator* c : communicators_) {
-      if (c->member().Uses(id, &what)) {
-        return absl::FailedPreconditionError(absl::StrCat("region ", id, " is in use by ", what));
-      }
-    }
-  }
-  if (std::string what; transfers_->Uses(id, &what)) {
-    return absl::FailedPreconditionError(absl::StrCat("region ", id, " is in use by ", what));
-  }
+  SHUNT_RETURN_IF_ERROR(CheckUnused(id));
   // Out of the table first: an operation that starts now must not find it.
   std::optional<RegionTable::OwnRegion> region = regions_.RemoveOwn(data);
   if (!region) return absl::NotFoundError("the region is being freed by another thread");
@@ -205,6 +236,17 @@ void Session::DropStaleRegions() {
 }
 
 // ---- For communicators
+
+absl::StatusOr<std::shared_ptr<cuda::Watcher>> Session::StreamWatcher(gpu::Driver* driver) {
+  std::lock_guard lock(watcher_mutex_);
+  if (closed_) return absl::FailedPreconditionError("the session is closed");
+  if (watcher_ == nullptr) {
+    auto gates =
+        std::make_shared<cuda::Gates>(driver, [this](size_t bytes) { return MakeRegion(bytes); });
+    SHUNT_ASSIGN_OR_RETURN(watcher_, cuda::Watcher::Start(lease_.get(), std::move(gates)));
+  }
+  return watcher_;
+}
 
 void Session::Add(Communicator* communicator) {
   std::lock_guard lock(communicators_mutex_);

@@ -17,11 +17,20 @@
 #include "runtime/core/fd.h"
 #include "runtime/ring/layout.h"
 
+namespace shunt::gpu {
+class Driver;
+}  // namespace shunt::gpu
+
 namespace shunt::client {
 
 class Communicator;
 class Notifications;
 class Transfers;
+
+namespace cuda {
+class DeviceMemory;
+class Watcher;
+}  // namespace cuda
 
 // Thread-safe. Kept alive by its handle, its communicators and their operations.
 class Session final : public std::enable_shared_from_this<Session>, private ForkTarget {
@@ -50,6 +59,11 @@ class Session final : public std::enable_shared_from_this<Session>, private Fork
   // FAILED_PRECONDITION if an operation uses it, NOT_FOUND if no region begins at `data`.
   absl::Status Free(const void* data);
   RegionTable& regions() { return regions_; }
+  // A region that only its owner knows: not among regions(), and mapped as long as it likes.
+  absl::StatusOr<RegionTable::OwnRegion> MakeRegion(size_t bytes);
+  // FAILED_PRECONDITION names the operation or the transfer in flight that uses the region.
+  absl::Status CheckUnused(uint64_t region_id);
+  cuda::DeviceMemory& device_memory() { return *device_memory_; }
   // A fellow member's region, mapped on first use; null if the daemon does not give it.
   RegionTable::Memory PeerRegion(uint64_t region_id);
   // True if peers have freed regions since their mappings were last dropped.
@@ -65,6 +79,8 @@ class Session final : public std::enable_shared_from_this<Session>, private Fork
   LeaseConnection& lease() { return *lease_; }
   // See SubmissionRing::Submit.
   absl::Status Submit(const ring::Submission& submission) { return ring_->Submit(submission); }
+  // What calls on streams need: started by the first of them.
+  absl::StatusOr<std::shared_ptr<cuda::Watcher>> StreamWatcher(gpu::Driver* driver);
   void Add(Communicator* communicator);
   void Remove(Communicator* communicator);
 
@@ -78,7 +94,6 @@ class Session final : public std::enable_shared_from_this<Session>, private Fork
   explicit Session(std::unique_ptr<LeaseConnection> lease);
 
   absl::Status Start(const Options& options);
-  absl::StatusOr<void*> MapOwn(uint64_t region_id, int fd, uint64_t bytes);
   void OnForkChild() override;
 
   const uint32_t generation_ = ForkGeneration();
@@ -96,6 +111,10 @@ class Session final : public std::enable_shared_from_this<Session>, private Fork
 
   std::mutex communicators_mutex_;
   std::vector<Communicator*> communicators_;
+
+  std::unique_ptr<cuda::DeviceMemory> device_memory_;
+  std::mutex watcher_mutex_;
+  std::shared_ptr<cuda::Watcher> watcher_;
 };
 
 // When a request must be answered that the daemon answers at once. Generous: it may be swapped out.

@@ -100,6 +100,7 @@ void ToProto(const RendezvousKey& key, const Registration& registration,
   out->set_world_size(registration.terms.world_size);
   out->set_algorithm(registration.terms.algorithm);
   out->set_deterministic(registration.terms.deterministic);
+  out->set_device(registration.terms.device);
   ToProto(registration.link, out->mutable_link());
   out->set_registration(registration.id);
   out->set_known_epoch(registration.known_epoch);
@@ -117,7 +118,7 @@ void FromProto(const v1::RendezvousRequest& in, RendezvousKey* key, Registration
   registration->incarnation = in.caller().incarnation();
   registration->address = in.caller().control_address();
   registration->id = in.registration();
-  registration->terms = {in.world_size(), in.algorithm(), in.deterministic()};
+  registration->terms = {in.world_size(), in.algorithm(), in.deterministic(), in.device()};
   registration->link = FromProto(in.link());
   registration->known_epoch = in.known_epoch();
   registration->ranks.clear();

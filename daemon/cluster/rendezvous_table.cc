@@ -29,7 +29,10 @@ std::string DifferingTerm(const JoinTerms& terms, const JoinTerms& other) {
     return terms.algorithm.empty() ? "no algorithm of its choice"
                                    : absl::StrCat("algorithm ", terms.algorithm);
   }
-  return terms.deterministic ? "deterministic results" : "no deterministic results";
+  if (terms.deterministic != other.deterministic) {
+    return terms.deterministic ? "deterministic results" : "no deterministic results";
+  }
+  return terms.device ? "GPU memory (device)" : "host memory alone (no device)";
 }
 
 struct RendezvousTable::Waiting {

@@ -41,6 +41,7 @@ struct JoinTerms {
   int32_t world_size = 0;
   std::string algorithm;  // "": the fastest
   bool deterministic = false;
+  bool device = false;  // buffers may be GPU memory
   bool operator==(const JoinTerms&) const = default;
 };
 // The first term in which the two differ, as the first has it: "world size 4".

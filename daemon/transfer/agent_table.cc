@@ -5,7 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/event_signal.h"
+#include "daemon/gpu/device_mover.h"
 #include "daemon/session_table.h"
+#include "daemon/transfer/store_regions.h"
 #include "runtime/core/status.h"
 #include "runtime/core/utf8.h"
 
@@ -56,11 +58,12 @@ absl::Status Published::CheckCurrent() const {
   return absl::FailedPreconditionError(absl::StrCat(Text(*this), ": ", why, "; fetch it again"));
 }
 
-absl::Status Published::OnlyHere() const {
-  return absl::UnimplementedError(
-      absl::StrCat(Text(*this),
-                   ": it is of files or objects, which agents of their own node alone "
-                   "can read and write"));
+absl::Status Published::CheckElsewhere() const {
+  const p2p::Space space = list->space();
+  if (space != kStoreSpace && space != kDeviceSpace) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      Text(*this), ": it is of ", space == kDeviceSpace ? "GPU memory" : "files or objects",
+      ", which agents of their own node alone can read and write"));
 }
 
 absl::Status Published::CheckAccess(uint32_t tenant, bool write) const {

@@ -91,8 +91,9 @@ struct Published {
   absl::Status CheckCurrent() const;
   // PERMISSION_DENIED, in words.
   absl::Status CheckAccess(uint32_t tenant, bool write) const;
-  // What another node is told of a section of files or objects.
-  absl::Status OnlyHere() const;
+  // UNIMPLEMENTED, in words for another node, if it is of what this one's agents alone can reach:
+  // files, objects, GPU memory.
+  absl::Status CheckElsewhere() const;
 
   // 0: it is what the agent publishes now; else the version that took its place, or one of these.
   std::atomic<uint64_t> replaced_by = 0;

@@ -34,7 +34,7 @@ absl::StatusOr<cluster::SectionAnswer> AgentTable::Answer(const cluster::Section
     if (write ? !query.write : !query.read) continue;
     SHUNT_RETURN_IF_ERROR(published->CheckAccess(query.uid, write));
   }
-  if (published->list->space() == kStoreSpace) return published->OnlyHere();
+  SHUNT_RETURN_IF_ERROR(published->CheckElsewhere());
   answer.version = published->version();
   answer.read = published->grant.read;
   answer.write = published->grant.write;

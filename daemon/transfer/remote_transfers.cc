@@ -175,7 +175,7 @@ absl::StatusOr<std::shared_ptr<const Published>> TransferTable::FindAsked(
                      "\": it is version ", published->version(), " now, and version ", ask.version,
                      " was fetched; fetch it again"));
   }
-  if (published->list->space() == kStoreSpace) return published->OnlyHere();
+  SHUNT_RETURN_IF_ERROR(published->CheckElsewhere());
   return published;
 }
 

@@ -1,5 +1,6 @@
 // Transfers between memory and files or objects: what StoreMover is given.
 #include "absl/strings/str_cat.h"
+#include "daemon/gpu/device_mover.h"
 #include "daemon/transfer/held_regions.h"
 #include "daemon/transfer/store_mover.h"
 #include "daemon/transfer/transfer_table.h"
@@ -28,7 +29,14 @@ absl::StatusOr<Route> TransferTable::RouteOf(const Published* published,
                                              const p2p::TransferPlan& plan, bool push) {
   const bool from_store = plan.source().space() == kStoreSpace;
   const bool to_store = plan.destination().space() == kStoreSpace;
+  const bool from_gpu = plan.source().space() == kDeviceSpace;
+  const bool to_gpu = plan.destination().space() == kDeviceSpace;
   if (published != nullptr && !published->node.empty()) {
+    if (from_gpu || to_gpu) {
+      return absl::UnimplementedError(
+          "local: GPU memory is moved within its own node alone; expected a list of host memory, "
+          "for a section of another node");
+    }
     if (from_store || to_store) {
       return absl::UnimplementedError(
           "local: files and objects are moved from and to memory of their own node alone; "
@@ -40,6 +48,13 @@ absl::StatusOr<Route> TransferTable::RouteOf(const Published* published,
     return absl::UnimplementedError(
         "both sides are files or objects; expected memory on one of them");
   }
+  if ((from_gpu || to_gpu) && (from_store || to_store)) {
+    return absl::UnimplementedError(
+        absl::StrCat("the source is ", from_gpu ? "GPU memory" : "files or objects",
+                     " and the destination ", to_gpu ? "GPU memory" : "files or objects",
+                     "; expected host memory on one of the two sides"));
+  }
+  if (from_gpu || to_gpu) return Route::kGpu;
   return from_store ? Route::kRead : to_store ? Route::kWrite : Route::kCopy;
 }
 

@@ -7,7 +7,7 @@
 namespace shunt::daemon {
 
 const char* RouteName(Route route) {
-  constexpr const char* kNames[kRoutes] = {"copy", "pull", "push", "read", "write"};
+  constexpr const char* kNames[kRoutes] = {"copy", "pull", "push", "read", "write", "gpu"};
   return kNames[static_cast<size_t>(route)];
 }
 

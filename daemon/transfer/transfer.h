@@ -1,4 +1,4 @@
-// One transfer in flight: between mapped regions, with another node, or with a store.
+// One transfer in flight: between mapped regions, with another node, with a store, or on a GPU.
 #pragma once
 
 #include <atomic>
@@ -22,8 +22,8 @@
 namespace shunt::daemon {
 
 // What moves it. Each has a pace of its own.
-enum class Route : uint8_t { kCopy, kPull, kPush, kRead, kWrite };
-inline constexpr size_t kRoutes = 5;
+enum class Route : uint8_t { kCopy, kPull, kPush, kRead, kWrite, kGpu };
+inline constexpr size_t kRoutes = 6;
 const char* RouteName(Route route);
 
 struct TransferReport {

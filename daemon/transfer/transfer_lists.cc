@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/gpu/device_mover.h"
 #include "daemon/transfer/transfer_table.h"
 #include "runtime/core/status.h"
 
@@ -9,6 +10,12 @@ namespace shunt::daemon {
 namespace {
 
 constexpr size_t kListsMax = 1024;  // of one session
+
+const char* KindOf(p2p::Space space) {
+  return space == kStoreSpace    ? "a file or object"
+         : space == kDeviceSpace ? "GPU memory"
+                                 : "memory";
+}
 
 absl::Status NoList(uint64_t list) {
   return absl::NotFoundError(
@@ -44,13 +51,18 @@ absl::StatusOr<TransferTable::OfSets> TransferTable::OwnSection(
     } else if (const auto stored = stores_->Find(session, to.region); stored.ok()) {
       bytes = (*stored)->bytes;
       space = kStoreSpace;
+    } else if (devices_ != nullptr) {
+      const auto device = devices_->Find(session, to.region);
+      if (!device.ok()) return WithSide(absl::StrCat("set ", i), region.status());
+      bytes = (*device)->bytes;
+      space = kDeviceSpace;
     } else {
       return WithSide(absl::StrCat("set ", i), region.status());
     }
     if (i > 0 && space != of.space) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "set ", i, ": region ", to.region, " is ", space == 0 ? "memory" : "a file or object",
-          ", and those before are not; expected sets of memory alone, or of none"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("set ", i, ": region ", to.region, " is ", KindOf(space),
+                       ", and those before are ", KindOf(of.space), "; expected sets of one kind"));
     }
     of.space = space;
     const auto place = std::lower_bound(

@@ -2,8 +2,8 @@
 //
 //   post ──► lists found, access checked    AgentTable
 //        ──► selections, plan               runtime/p2p
-//        ──► regions held                   RegionTable, StoreRegions
-//        ──► Transfer                       WorkPool, NodeEngine or StoreMover
+//        ──► regions held                   RegionTable, StoreRegions, DeviceRegions
+//        ──► Transfer                       WorkPool, NodeEngine, StoreMover or DeviceMover
 //        ──► report
 #pragma once
 
@@ -22,6 +22,7 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/event_loop.h"
+#include "daemon/gpu/gpu_engine.h"
 #include "daemon/session.h"
 #include "daemon/transfer/agent_table.h"
 #include "daemon/transfer/post.h"
@@ -34,6 +35,7 @@
 namespace shunt::daemon {
 
 class NodeEngine;
+struct Probe;
 
 // Thread-safe.
 class TransferTable {
@@ -42,6 +44,7 @@ class TransferTable {
   struct Options {
     int threads = 1;
     std::function<void(int index)> on_thread_start = {};
+    Probe* probe = nullptr;  // null: nobody counts
   };
   // All outlive it.
   TransferTable(Options options, memory::RegionTable* regions, StoreRegions* stores,
@@ -51,6 +54,11 @@ class TransferTable {
 
   AgentTable& agents() { return agents_; }
   p2p::WorkPool& pool() { return pool_; }
+  // What moves between GPUs and what else there is; before the first request. Both outlive it.
+  void UseGpus(GpuEngine* gpus, DeviceRegions* devices) {
+    gpus_ = gpus;
+    devices_ = devices;
+  }
   // What moves payload between nodes; before the first request. It outlives the last one.
   void UseNodes(NodeEngine* engine) { engine_ = engine; }
 
@@ -58,10 +66,10 @@ class TransferTable {
 
   struct OfSets {
     p2p::Section section;
-    p2p::Space space = 0;  // or kStoreSpace
+    p2p::Space space = 0;  // or kStoreSpace, kDeviceSpace
   };
   // NOT_FOUND, in words, if a set names a region that is not the session's; INVALID_ARGUMENT if
-  // some are memory and others are not.
+  // they are of several kinds: host memory, GPU memory, files and objects.
   absl::StatusOr<OfSets> OwnSection(
       uint64_t session, const std::string& name,
       const google::protobuf::RepeatedPtrField<v1::StridedSet>& sets) const;
@@ -178,6 +186,14 @@ class TransferTable {
                                                        const PostedTransfer& posted,
                                                        Transfer::Setup setup,
                                                        std::function<void()>* start);
+  // device_transfers.cc
+  absl::StatusOr<std::shared_ptr<Transfer>> MakeDevice(const Sides& sides,
+                                                       const PostedTransfer& posted,
+                                                       Transfer::Setup setup,
+                                                       std::function<void()>* start);
+  absl::Status HoldForGpu(const p2p::Selection& selection, uint64_t session,
+                          const std::string& owner, const std::string& words,
+                          std::vector<GpuMemory>* memory) const;
   // What MakeStored would say of files and objects; holds nothing.
   absl::Status CheckStores(const Sides& sides, const PostedTransfer& posted,
                            uint64_t session) const;
@@ -203,8 +219,11 @@ class TransferTable {
   memory::RegionTable* const regions_;
   StoreRegions* const stores_;
   NodeEngine* engine_ = nullptr;
+  GpuEngine* gpus_ = nullptr;  // null: no GPU is served
+  DeviceRegions* devices_ = nullptr;
   EventLoop* const loop_;
   const int threads_;
+  Probe* const probe_;
   AgentTable agents_;
   std::atomic<uint64_t> next_list_ = 1;
   std::atomic<uint64_t> next_id_ = uint64_t{1} << 63;  // below: tokens of rings

@@ -44,7 +44,8 @@ struct Locator {
       const uint64_t bytes = elements * element_bytes;
       if (place == static_cast<uint8_t>(Place::kRegion)) {
         *base = resolver.Resolve(rank, region, offset, bytes);
-      } else if (place == static_cast<uint8_t>(Place::kSlot) && bytes <= channel.inline_bytes()) {
+      } else if (place == static_cast<uint8_t>(Place::kSlot) && bytes <= channel.inline_bytes() &&
+                 !board.shape().device) {
         *base = slot;
       }
     }
@@ -114,6 +115,7 @@ absl::Status Gather(const Board& board, const Channel& channel, uint64_t seq,
       return s;
     }
     std::memcpy(rank.scalar.bytes, &body.scalar, sizeof(body.scalar));
+    rank.flags = body.flags;
   }
   return absl::OkStatus();
 }

@@ -3,12 +3,13 @@
 // payload takes any path.
 //
 //   header     failure record, rank table
-//   ranks      a line each: futex word to sleep on; another: the rank's last call
+//   ranks      a line each: futex word to sleep on; another: the rank's last call; more: what it
+//              counts
 //   channel 0  the collectives: all ranks take part, one sequence
 //   channel 1… an ordered pair of ranks each (send → receive), two participants, one sequence each
 //   beyond     an ordered pair of which one end is on another node: one participant
 //
-//   a channel  slots (a ring of operations: 32 collectives, 4 of a pair):
+//   a channel  slots (a ring of operations: 32 collectives, 256 on a device board; 4 of a pair):
 //     fate       one line: outcome of the operation, chunks done
 //     lanes      one line each: next chunk to claim
 //     posts      one line a participant: the call's signature and where its data lies
@@ -25,6 +26,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "runtime/core/types.h"
+
 namespace shunt::board {
 
 // Of all nodes: a post's root has 16 bits.
@@ -32,7 +35,7 @@ inline constexpr int kMaxWorld = 32767;
 inline constexpr int kMaxLocalRanks = 128;
 inline constexpr size_t kLine = 64;
 inline constexpr uint32_t kMagic = 0x53484e54;  // "SHNT"
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 inline constexpr int kMaxLanes = 8;
 inline constexpr size_t kFailureTextBytes = 1536;
 // Payload that travels in the post's own cache line.
@@ -99,6 +102,17 @@ struct alignas(kLine) LastCall {
   std::atomic<uint64_t>
       words;  // kind, dtype, redop (a byte each), root or peer (16 bits at bit 32)
 };
+
+// What a rank counts (tally.h): lines of its own.
+inline constexpr size_t kArrivals = 7;
+struct alignas(kLine) Tally {
+  std::atomic<uint64_t> arrived;          // the last collective that it came to
+  std::atomic<int64_t> at_ns[kArrivals];  // when, by sequence
+  struct Kind {
+    std::atomic<uint64_t> succeeded, failed, bytes, pad;
+  } kinds[kOpKindCount];
+};
+static_assert(sizeof(Tally) == 7 * kLine);
 
 // How a participant's buffer is reached.
 enum class Place : uint8_t {
@@ -167,13 +181,15 @@ struct VRow {
 
 // Who meets on a board. Ranks of the board are the node's; `world` counts all nodes'. Where they
 // differ, the daemon exchanges what is posted with the other nodes, and nobody else decides an
-// operation.
+// operation. On a device board, whose ranks are all of one node, the daemon's GPU workers move
+// everything, also what lies in host memory, and the daemon alone decides.
 struct BoardShape {
   int ranks = 0;  // on this node, at most kMaxLocalRanks
   int world = 0;
   // The node's ranks by their number in the communicator; null: board and communicator count alike.
   // Belongs to the caller, who does not take it from the board.
   const int32_t* numbers = nullptr;
+  bool device = false;
 
   bool spans_nodes() const { return world != ranks; }
   int Number(int rank) const { return numbers == nullptr ? rank : numbers[rank]; }
@@ -263,6 +279,7 @@ class Board {
   RankRow& row(int rank) const;
   Bell& bell(int rank) const;
   LastCall& last_call(int rank) const;
+  Tally& tally(int rank) const;
   // id 0: collectives; otherwise one of a pair.
   Channel channel(uint32_t id) const;
   uint32_t channel_count() const {
@@ -288,10 +305,11 @@ class Board {
     if (peer < 0) return {RemotePairChannel(rank, peer_number, sends), 0};
     return sends ? Seat{PairChannel(rank, peer), 0} : Seat{PairChannel(peer, rank), 1};
   }
-  // True if its operations need another node: the daemon moves them and decides. Pairs of ranks of
-  // this node do not.
+  // True if the daemon moves its operations and decides: those that need another node, which pairs
+  // of ranks of this node do not, and all of a device board.
   bool Remote(uint32_t channel) const {
-    return shape_.spans_nodes() && (channel == 0 || channel >= remote_pairs_begin());
+    return shape_.device ||
+           (shape_.spans_nodes() && (channel == 0 || channel >= remote_pairs_begin()));
   }
   // Both ends of a channel of a pair, by number.
   struct Pair {

@@ -14,6 +14,7 @@
 #include "runtime/board/operation.h"
 #include "runtime/board/post.h"
 #include "runtime/board/spread.h"
+#include "runtime/board/tally.h"
 #include "runtime/core/clock.h"
 
 namespace shunt::board {
@@ -27,8 +28,8 @@ constexpr uint32_t kChunksPerPoll = 1;
 // Measured with two ranks: up to here, two copies through the board beat one pass and its
 // hand-overs.
 constexpr uint64_t kRegionSlotBytes = 4096;
-// Where a communicator spans nodes the daemon ends an operation at its deadline, for it can ask the
-// other nodes who is missing. Members wait a little longer for its words.
+// Where the daemon moves an operation it ends it at its deadline, for it can ask the other nodes
+// who is missing, or see whose stream has not come. Members wait a little longer for its words.
 constexpr int64_t kDaemonGraceNs = 2'000'000'000;
 // Ranks that fall far behind free their slots silently: look again this often.
 constexpr int64_t kRoomCheckNs = 100'000;
@@ -171,6 +172,7 @@ absl::Status Member::Impl::ChoosePlaces(ChannelState& state, Operation& op, bool
   PostBody& body = op.body;
   FillSignature(call, &body);
   const auto [in_bytes, out_bytes] = ExtentsOf(board, call, body, state.channel, op.participant());
+  op.bytes = std::max(in_bytes, out_bytes);
   // The same for all ranks: no kind has more than one block a rank on any rank.
   const OpKind kind = call.spec.kind;
   const bool one_block = kind == OpKind::kAllReduce || kind == OpKind::kReduce ||
@@ -198,8 +200,8 @@ absl::Status Member::Impl::ChoosePlaces(ChannelState& state, Operation& op, bool
                     &body.out_place_kind, &body.ref.out_region, &body.ref.out_offset);
 }
 
-// Another node's memory is no nearer for a window of this one's: what lies outside regions is
-// copied whole.
+// Another node's memory is no nearer for a window of this one's, nor is a GPU's: what lies outside
+// regions is copied whole.
 absl::Status Member::Impl::PlaceWhole(const void* buffer, uint64_t bytes, bool slot_allowed,
                                       uint8_t* place, uint64_t* region, uint64_t* offset,
                                       std::byte** copy) {
@@ -244,8 +246,11 @@ absl::Status Member::Impl::ChooseRemotePlaces(ChannelState& state, Operation& op
   PostBody& body = op.body;
   FillSignature(call, &body);
   const auto [in_bytes, out_bytes] = ExtentsOf(board, call, body, state.channel, op.participant());
-  // A slot takes its input at once, so everything before must be over.
-  const bool idle = state.in_flight.empty() && AllRetiredUpTo(state, state.next_seq, 2) &&
+  op.bytes = std::max(in_bytes, out_bytes);
+  // A slot takes its input at once, so everything before must be over. A GPU does not reach the
+  // board.
+  const bool idle = !board.shape().device && state.in_flight.empty() &&
+                    AllRetiredUpTo(state, state.next_seq, 2) &&
                     call.spec.kind != OpKind::kAllToAllV;
   const uint64_t most = state.channel.inline_bytes();
   absl::Status status = PlaceWhole(call.in, in_bytes, idle && in_bytes <= most, &body.in_place_kind,
@@ -255,7 +260,12 @@ absl::Status Member::Impl::ChooseRemotePlaces(ChannelState& state, Operation& op
   status = PlaceWhole(call.out, out_bytes, idle && out_bytes <= most, &body.out_place_kind,
                       &body.ref.out_region, &body.ref.out_offset, &op.copy_out);
   op.copy_out_bytes = out_bytes;
-  if (!status.ok()) GiveBack(op.copy_in);
+  if (!status.ok()) {
+    GiveBack(op.copy_in);
+  } else if (op.copy_out != nullptr && call.spec.kind == OpKind::kAllToAllV) {
+    // What lies between its blocks is copied back with them.
+    std::memcpy(op.copy_out, call.out, out_bytes);
+  }
   return status;
 }
 
@@ -309,9 +319,7 @@ absl::Status Member::Impl::Post(Operation& op, ChannelState& state, bool served)
   const uint64_t seq = state.next_seq;
   if (served && on_region(op.body.in_place_kind) && on_region(op.body.out_place_kind)) {
     flags |= kServed;
-    if (absl::Status s = host->Notify(state.channel.id(), seq, true, op.call().deadline_ns);
-        !s.ok())
-      return s;
+    if (absl::Status s = host->Serve(state.channel.id(), seq, op.call()); !s.ok()) return s;
   }
   ++state.next_seq;
   state.in_flight.push_back({seq, &op, (flags & kServed) != 0});
@@ -323,6 +331,7 @@ absl::Status Member::Impl::Post(Operation& op, ChannelState& state, bool served)
 }
 
 void Member::Impl::Retire(Operation& op, ChannelState& state) {
+  if (options.counts) NoteEnd(board, rank, op.call().spec.kind, op.outcome().ok(), op.bytes);
   if (op.copy_in != nullptr) GiveBack(op.copy_in);
   if (op.copy_out != nullptr) GiveBack(op.copy_out);
   if (op.outcome().ok() && op.all_were_done_before()) {
@@ -454,6 +463,10 @@ void Member::Impl::FailIfDaemonGone() {
                              ": the daemon is gone; start shuntd and open a new session"));
 }
 
+absl::Status MemberHost::Serve(uint32_t channel, uint64_t seq, const Call& call) {
+  return Notify(channel, seq, true, call.deadline_ns);
+}
+
 Member::Member(Board board, int rank, MemberHost* host, MemberOptions options)
     : impl_(std::make_unique<Impl>(board, rank, host, options)) {}
 
@@ -472,6 +485,7 @@ absl::Status Member::Run(const Call& call) {
   }
   Operation op(m.board, m.rank, call, state->channel, participant);
   op.owner_driven = true;
+  op.counts = m.options.counts;
   op.started_ns = NowNs();
   if (absl::Status s = m.Post(op, *state, false); !s.ok()) return s;
   m.WaitFor(op, kNeverNs);
@@ -494,6 +508,7 @@ absl::StatusOr<std::shared_ptr<Operation>> Member::Start(const Call& call, bool 
     state = &m.StateOf(call, &participant);
   }
   auto op = std::make_shared<Operation>(m.board, m.rank, call, state->channel, participant);
+  op->counts = m.options.counts;
   op->started_ns = NowNs();
   if (absl::Status s = m.Post(*op, *state, served); !s.ok()) return s;
   {

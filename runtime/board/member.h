@@ -31,6 +31,24 @@ class RegionResolver {
   virtual std::byte* Resolve(int rank, uint64_t region, uint64_t offset, uint64_t bytes) = 0;
 };
 
+struct Call {
+  CollectiveSpec spec;            // validated
+  const std::byte* in = nullptr;  // null where the rank has no input, or the size is 0
+  std::byte* out = nullptr;
+  Scalar scalar = {};                     // kPremulSum
+  const uint64_t* send_counts = nullptr;  // all_to_all_v: world entries each
+  const uint64_t* send_displs = nullptr;
+  const uint64_t* recv_counts = nullptr;
+  const uint64_t* recv_displs = nullptr;
+  int peer = -1;            // send, receive
+  int64_t deadline_ns = 0;  // CLOCK_MONOTONIC
+  // On a device board, of a served call: where the caller's stream meets it. For the host alone.
+  struct Gate {
+    RegionRef words;  // region 0: no stream
+    uint32_t generation = 0;
+  } gate;
+};
+
 // What a member needs of its session.
 class MemberHost : public RegionResolver {
  public:
@@ -40,6 +58,8 @@ class MemberHost : public RegionResolver {
   // rank has posted, or it has ended); this must not fail while the daemon lives, so it waits for
   // room.
   virtual absl::Status Notify(uint32_t channel, uint64_t seq, bool serve, int64_t deadline_ns) = 0;
+  // Notify with `serve`, for the whole call.
+  virtual absl::Status Serve(uint32_t channel, uint64_t seq, const Call& call);
   // A staging region for memory outside regions, owned by the member's session: two windows of a
   // channel's inputs, or of its outputs. Called once for each channel and direction of use, from
   // the calling thread.
@@ -54,19 +74,6 @@ class MemberHost : public RegionResolver {
   virtual RegionRef Find(const void* p, size_t bytes) = 0;
 };
 
-struct Call {
-  CollectiveSpec spec;            // validated
-  const std::byte* in = nullptr;  // null where the rank has no input, or the size is 0
-  std::byte* out = nullptr;
-  Scalar scalar = {};                     // kPremulSum
-  const uint64_t* send_counts = nullptr;  // all_to_all_v: world entries each
-  const uint64_t* send_displs = nullptr;
-  const uint64_t* recv_counts = nullptr;
-  const uint64_t* recv_displs = nullptr;
-  int peer = -1;            // send, receive
-  int64_t deadline_ns = 0;  // CLOCK_MONOTONIC
-};
-
 // An asynchronous call in flight. Owned by the caller; must be done before it is destroyed.
 class Operation;
 
@@ -77,6 +84,7 @@ struct MemberOptions {
   int64_t spin_ns = 2'000;     // since the wait began; 0 where ranks outnumber CPUs
   int64_t yield_ns = 100'000;  // likewise, includes the spinning
   bool remote_spin = true;     // also while other nodes are waited for
+  bool counts = true;          // tallies (tally.h); false only to measure what they cost
 };
 
 // Thread-safe. Calls take effect in the order of their Run and Start.

@@ -151,6 +151,10 @@ class Driver {
                       uint64_t parameter_bytes, Stream stream);
 
   // ---- Capture
+  // Which calls of this thread a capture under way forbids, as CUstreamCaptureMode; returns what it
+  // was.
+  static constexpr int kCaptureRelaxed = 2;  // none
+  absl::StatusOr<int> SetCaptureMode(int mode);
   absl::StatusOr<CaptureFacts> Capturing(Stream stream);
   // Calls destroy(argument) once the graph and all that was made from it are gone, on a thread of
   // the driver's, which must not call CUDA.

@@ -28,6 +28,15 @@ absl::Status OverQuota(std::string_view quota, uint64_t limit, uint64_t held, ui
 
 }  // namespace
 
+Region::~Region() {
+  for (const std::function<void()>& gone : gone_) gone();
+}
+
+void Region::OnGone(std::function<void()> gone) {
+  std::lock_guard lock(mutex_);
+  gone_.push_back(std::move(gone));
+}
+
 absl::Status Region::CheckRange(uint64_t offset, uint64_t length) const {
   // Not offset + length, which may overflow.
   if (offset > bytes_ || length > bytes_ - offset) {

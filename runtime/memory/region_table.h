@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -42,6 +43,7 @@ class Region {
  public:
   Region(uint64_t id, Owner owner, UniqueFd fd, uint64_t bytes)
       : id_(id), owner_(owner), fd_(std::move(fd)), bytes_(bytes) {}
+  ~Region();
 
   uint64_t id() const { return id_; }
   const Owner& owner() const { return owner_; }
@@ -55,6 +57,10 @@ class Region {
   // The check alone.
   absl::Status CheckRange(uint64_t offset, uint64_t length) const;
 
+  // Calls `gone` when nobody uses the memory any more and the table has forgotten it, on whichever
+  // thread let go of it last: for who maps it elsewhere.
+  void OnGone(std::function<void()> gone);
+
  private:
   const uint64_t id_;
   const Owner owner_;
@@ -63,6 +69,7 @@ class Region {
   std::mutex mutex_;
   Mapping mapping_;
   std::atomic<std::byte*> data_ = nullptr;
+  std::vector<std::function<void()>> gone_;
 };
 
 // Says that an operation uses the region: it cannot be freed meanwhile. Move-only.

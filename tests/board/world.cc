@@ -25,6 +25,10 @@ struct Notification {
   uint32_t serve;
 };
 
+board::BoardShape ShapeOf(const WorldOptions& options) {
+  return {.ranks = options.ranks, .world = options.ranks, .device = options.device_board};
+}
+
 }  // namespace
 
 SharedMemory::SharedMemory(size_t bytes) : bytes_(bytes) {
@@ -131,10 +135,10 @@ class World::Daemon {
 
 World::World(WorldOptions options)
     : options_(options),
-      board_memory_(board::Board::BytesFor(options.ranks)),
+      board_memory_(board::Board::BytesFor(ShapeOf(options))),
       arena_(options.region_bytes * static_cast<size_t>(options.ranks)),
       staging_(kStagingBytes),
-      board_(board_memory_.data(), options.ranks),
+      board_(board_memory_.data(), ShapeOf(options)),
       members_(static_cast<size_t>(options.ranks)) {
   SHUNT_CHECK(::pipe(notifications_) == 0);
   board_.Initialize(1, 1, "test");

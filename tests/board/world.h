@@ -43,6 +43,8 @@ struct WorldOptions {
   board::MemberOptions member = {.spin_ns = 0, .yield_ns = 50'000};
   // A thread that does what shuntd does with notifications.
   bool daemon = false;
+  // Nothing moves until somebody plays the daemon's part.
+  bool device_board = false;
 };
 
 class World;

@@ -153,26 +153,32 @@ bool MayRunInPlace(OpKind kind) {
 }
 
 std::string Case::Describe() const {
-  static constexpr const char* kWhere[] = {"region", "malloc", "mixed"};
-  static constexpr const char* kMode[] = {"blocking", "async", "group"};
+  static constexpr const char* kWhere[] = {"region", "malloc", "mixed", "device", "device mixed"};
+  static constexpr const char* kMode[] = {"blocking", "async", "group", "stream"};
   return std::string(Name(kind)) + " " + std::string(Name(dtype)) + " " + std::string(Name(redop)) +
          " count " + std::to_string(count) + " root " + std::to_string(root) + " " +
          kWhere[static_cast<int>(where)] + " " + kMode[static_cast<int>(mode)] +
          (in_place ? " in place" : "");
 }
 
-CaseRunner::CaseRunner(const Rank& rank, size_t bytes)
-    : rank_(rank), bytes_(bytes + 2 * kGuardBytes) {
+CaseRunner::CaseRunner(const Rank& rank, size_t bytes, bool on_device, void* stream)
+    : rank_(rank), bytes_(bytes + 2 * kGuardBytes), stream_(stream) {
   for (Buffer* b : {&in_, &out_}) {
     void* data = nullptr;
     ExpectOk(shunt_alloc(rank.session, bytes_, &data));
     b->region = static_cast<std::byte*>(data);
     b->heap.resize(bytes_);
+    if (!on_device) continue;
+    ExpectOk(shunt_alloc_device(rank.session, 0, bytes_, &data));
+    b->device = static_cast<std::byte*>(data);
   }
 }
 
 CaseRunner::~CaseRunner() {
-  for (Buffer* b : {&in_, &out_}) (void)shunt_free(rank_.session, b->region);
+  for (Buffer* b : {&in_, &out_}) {
+    (void)shunt_free(rank_.session, b->region);
+    if (b->device != nullptr) (void)shunt_free_device(rank_.session, b->device);
+  }
 }
 
 void CaseRunner::Finish(const Case& c, const std::vector<int>& codes,
@@ -184,6 +190,8 @@ void CaseRunner::Finish(const Case& c, const std::vector<int>& codes,
     if (shunt_group_end(rank_.comm, nullptr) != SHUNT_OK)
       throw Wrong(c.Describe() + ": " + shunt_last_error());
   }
+  if (c.mode == Mode::kStream && shunt_sync(rank_.comm, 0) != SHUNT_OK)
+    throw Wrong(c.Describe() + ": " + shunt_last_error());
   std::string words;
   for (shunt_op* op : ops) {
     if (op == nullptr) continue;
@@ -229,14 +237,18 @@ void CaseRunner::Run(const Case& c) {
   const int n = rank_.world;
   const size_t element = SizeOf(c.dtype);
   const uint64_t block = c.count * element;
-  bool in_region = c.where == Where::kRegion;
-  bool out_region = in_region;
+  Where in_where = c.where;
+  Where out_where = c.where;
+  const uint64_t turn = static_cast<uint64_t>(me) + c.salt;
   if (c.where == Where::kMixed) {
-    in_region = (static_cast<uint64_t>(me) + c.salt) % 2 == 0;
-    out_region = !in_region;
+    in_where = turn % 2 == 0 ? Where::kRegion : Where::kMalloc;
+    out_where = turn % 2 == 0 ? Where::kMalloc : Where::kRegion;
+  } else if (c.where == Where::kDeviceMixed) {
+    in_where = turn % 2 == 0 ? Where::kRegion : Where::kDevice;
+    out_where = turn / 2 % 2 == 0 ? Where::kRegion : Where::kDevice;
   }
-  std::byte* in = in_.At(in_region) + kGuardBytes;
-  std::byte* out = out_.At(out_region) + kGuardBytes;
+  std::byte* in = in_.At(in_where) + kGuardBytes;
+  std::byte* out = out_.At(out_where) + kGuardBytes;
   if (c.kind == OpKind::kAllToAllV) return RunAllToAllV(c, in, out);
 
   const bool ring = c.kind == OpKind::kSend || c.kind == OpKind::kRecv;
@@ -262,7 +274,12 @@ void CaseRunner::Run(const Case& c) {
   shunt_call call{};
   call.struct_size = sizeof(call);
   call.scalar = &factor;
-  const shunt_call* options = c.redop == Redop::kPremulSum ? &call : nullptr;
+  if (c.mode == Mode::kStream) {
+    call.flags = SHUNT_CALL_STREAM;
+    call.stream = stream_;
+  }
+  const shunt_call* options =
+      c.redop == Redop::kPremulSum || c.mode == Mode::kStream ? &call : nullptr;
   std::vector<int> codes;
   std::vector<shunt_op*> ops(2, nullptr);
   if (c.mode == Mode::kGroup) codes.push_back(shunt_group_begin(rank_.comm));
@@ -322,13 +339,17 @@ void CaseRunner::RunAllToAllV(const Case& c, std::byte* in, std::byte* out) {
     const auto at = static_cast<size_t>(r);
     Fill(in + send_displs[at] * element, InputPeriod(c, me, r), element, send_counts[at]);
   }
+  shunt_call call{};
+  call.struct_size = sizeof(call);
+  call.flags = SHUNT_CALL_STREAM;
+  call.stream = stream_;
   std::vector<int> codes;
   std::vector<shunt_op*> ops(1, nullptr);
   if (c.mode == Mode::kGroup) codes.push_back(shunt_group_begin(rank_.comm));
-  codes.push_back(shunt_all_to_all_v(rank_.comm, in, send_counts.data(), send_displs.data(), out,
-                                     recv_counts.data(), recv_displs.data(),
-                                     static_cast<shunt_dtype>(c.dtype), nullptr,
-                                     c.mode == Mode::kAsync ? &ops[0] : nullptr));
+  codes.push_back(shunt_all_to_all_v(
+      rank_.comm, in, send_counts.data(), send_displs.data(), out, recv_counts.data(),
+      recv_displs.data(), static_cast<shunt_dtype>(c.dtype),
+      c.mode == Mode::kStream ? &call : nullptr, c.mode == Mode::kAsync ? &ops[0] : nullptr));
   // The tables need not outlive the call.
   for (auto* table : {&send_displs, &send_counts}) std::fill(table->begin(), table->end(), ~0ull);
   Finish(c, codes, ops);

@@ -12,8 +12,14 @@
 
 namespace shunt::testing {
 
-enum class Where { kRegion, kMalloc, kMixed };  // mixed: one side each, by turns
-enum class Mode { kBlocking, kAsync, kGroup };
+enum class Where {
+  kRegion,
+  kMalloc,
+  kMixed,        // one side each, by turns
+  kDevice,       // on a GPU
+  kDeviceMixed,  // on a GPU or in a region, side by side and rank by rank
+};
+enum class Mode { kBlocking, kAsync, kGroup, kStream };
 
 struct Case {
   OpKind kind = OpKind::kAllReduce;
@@ -36,7 +42,8 @@ bool MayRunInPlace(OpKind kind);
 class CaseRunner {
  public:
   // `bytes`: of the largest input or output.
-  CaseRunner(const Rank& rank, size_t bytes);
+  // `on_device`: also on GPU 0, whose memory must be the host's; `stream` is for kStream.
+  CaseRunner(const Rank& rank, size_t bytes, bool on_device = false, void* stream = nullptr);
   ~CaseRunner();
 
   // Throws Wrong if the call fails, or one bit of its result or of the memory around it is wrong.
@@ -46,8 +53,11 @@ class CaseRunner {
  private:
   struct Buffer {
     std::byte* region = nullptr;
+    std::byte* device = nullptr;
     std::vector<std::byte> heap;
-    std::byte* At(bool in_region) { return in_region ? region : heap.data(); }
+    std::byte* At(Where where) {
+      return where == Where::kRegion ? region : where == Where::kDevice ? device : heap.data();
+    }
   };
 
   void RunAllToAllV(const Case& c, std::byte* in, std::byte* out);
@@ -56,6 +66,7 @@ class CaseRunner {
 
   const Rank rank_;
   const size_t bytes_;
+  void* const stream_;
   Buffer in_;
   Buffer out_;
 };

@@ -34,7 +34,9 @@ TEST_CASE("requests are the bytes that protobuf would send") {
   join.set_timeout_ms(60000);
   join.set_algorithm("ring");
   join.set_deterministic(true);
-  CHECK(Encode(300, Join{"train", "job-1", 3, 4, 60000, "ring", true}) == same.SerializeAsString());
+  join.set_device(true);
+  CHECK(Encode(300, Join{"train", "job-1", 3, 4, 60000, "ring", true, true}) ==
+        same.SerializeAsString());
 
   v1::OpenSessionRequest& open = *same.mutable_open_session();
   open.set_name("program");
@@ -58,9 +60,71 @@ TEST_CASE("each request arrives with its fields") {
                                            .world_size = -5,
                                            .timeout_ms = 0,
                                            .algorithm = "",
-                                           .deterministic = false});
+                                           .deterministic = false,
+                                           .device = false});
   CHECK(join.join().rank() == -1);
   CHECK(join.join().world_size() == -5);
+}
+
+TEST_CASE("GPU memory is registered with its GPU, its size and how it crosses") {
+  v1::LeaseRequest same;
+  same.set_id(9);
+  v1::RegisterDeviceRequest& request = *same.mutable_register_device();
+  request.set_device_uuid(std::string("\0\x01ninety bytes", 16));
+  request.set_size_bytes(1ull << 40);
+  request.set_ipc_handle(std::string(64, '\xff'));
+  CHECK(Encode(9, RegisterDevice{std::string("\0\x01ninety bytes", 16), 1ull << 40,
+                                 std::string(64, '\xff')}) == same.SerializeAsString());
+  request.clear_ipc_handle();
+  CHECK(Encode(9, RegisterDevice{request.device_uuid(), 1ull << 40, ""}) ==
+        same.SerializeAsString());
+
+  v1::LeaseReply reply;
+  reply.set_id(9);
+  reply.mutable_register_device()->set_region_id(~0ull);
+  CHECK(std::get<DeviceRegistered>(Decode(reply).response).region_id == ~0ull);
+}
+
+TEST_CASE("a captured call arrives with its signature, its buffers and its gate") {
+  v1::LeaseRequest same;
+  same.set_id(10);
+  v1::CaptureCallRequest& request = *same.mutable_capture_call();
+  request.set_communicator_id(3);
+  request.set_sequence(1);
+  request.set_kind(v1::OPERATION_KIND_BROADCAST);
+  request.set_data_type(v1::DATA_TYPE_BFLOAT16);
+  request.set_reduce_op(v1::REDUCE_OP_MAX);
+  request.set_count(1ull << 33);
+  request.set_root(2);
+  request.mutable_input()->set_region_id(7);
+  request.mutable_output()->set_region_id(8);
+  request.mutable_output()->set_offset_bytes(4096);
+  request.set_scalar(std::string("\0\0\x80?", 4));
+  request.mutable_gate()->set_region_id(9);
+  request.mutable_gate()->set_offset_bytes(64);
+  CaptureCall call{.communicator_id = 3,
+                   .sequence = 1,
+                   .kind = v1::OPERATION_KIND_BROADCAST,
+                   .data_type = v1::DATA_TYPE_BFLOAT16,
+                   .reduce_op = v1::REDUCE_OP_MAX,
+                   .count = 1ull << 33,
+                   .root = 2,
+                   .input = {7, 0},
+                   .output = {8, 4096},
+                   .scalar = std::string("\0\0\x80?", 4),
+                   .gate = {9, 64}};
+  CHECK(Encode(10, call) == same.SerializeAsString());
+  request.clear_input();
+  call.input = {};
+  CHECK(Encode(10, call) == same.SerializeAsString());
+
+  v1::LeaseReply reply;
+  reply.set_id(10);
+  reply.mutable_capture_call();
+  CHECK(Decode(reply).code == 0);
+  const v1::LeaseRequest release = Parse(ReleaseCapture{5, 6});
+  CHECK(release.release_capture().communicator_id() == 5);
+  CHECK(release.release_capture().sequence() == 6);
 }
 
 v1::StridedSet& Set(v1::StridedSet* set, uint64_t region) {

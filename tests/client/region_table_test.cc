@@ -42,6 +42,29 @@ TEST_CASE("tells which region holds a pointer, for lookups in a row") {
   CHECK_FALSE(RegionTable::Holder{}.Holds(nullptr, 0));
 }
 
+TEST_CASE("finds memory of GPUs by address, and never as memory of this process") {
+  RegionTable table;
+  std::byte* host = Add(table, 1, kPage);
+  const uint64_t address = 0x10'0000'0000;
+  table.AddDevice(2, address, 2 * kPage);
+  const auto* const gpu = reinterpret_cast<const std::byte*>(address);
+  CHECK(table.Find(gpu + 8, 2 * kPage - 8).region == 2);
+  CHECK(table.Find(gpu + 8, 2 * kPage - 8).offset == 8);
+  CHECK(table.Find(gpu + 8, 2 * kPage).region == 0);
+  CHECK(table.HolderOf(gpu).device);
+  CHECK_FALSE(table.HolderOf(host).device);
+  CHECK(table.OwnId(gpu) == 0);
+  CHECK(table.BytesOf(1) == kPage);
+  CHECK(table.BytesOf(2) == 2 * kPage);
+  CHECK(table.BytesOf(3) == 0);
+  CHECK(table.Own(2).data == nullptr);
+  CHECK_FALSE(table.RemoveOwn(gpu).has_value());
+  CHECK_FALSE(table.RemoveDevice(1));
+  CHECK(table.RemoveDevice(2));
+  CHECK(table.HolderOf(gpu).id == 0);
+  CHECK(table.HolderOf(host).id == 1);
+}
+
 TEST_CASE("finds the region that wholly holds a range") {
   RegionTable table;
   std::byte* a = Add(table, 1, 4 * kPage);

@@ -56,11 +56,17 @@ TEST_CASE("every key of the table can be set from a file and from a flag") {
       {"max_communicators_per_session", "7", "7"},
       {"max_regions_per_session", "7", "7"},
       {"spin_us", "-1", "-1"},
+      {"gpu.enabled", "\"off\"", "off"},
+      {"gpu.devices", "[\"0\", \"GPU-12\"]", "0,GPU-12"},
+      {"gpu.worker", "\"/opt/w\"", "/opt/w"},
+      {"gpu.mps", "\"use\"", "use"},
       {"page.address", "\"127.0.0.1:9465\"", "localhost:9465"},
       {"admin.remote", "[\"ops\", \"boss\"]", "ops,boss"},
       {"storage.roots", "[\"a=/srv/a\", \"b=/b\"]", "a=/srv/a,b=/b"},
       {"storage.s3", "[\"m=http://h:9000 path-style\"]", "m=http://h:9000 path-style"},
       {"storage.plugins", "[\"p=/lib/p.so a b\"]", "p=/lib/p.so a b"},
+      {"metrics.address", "\"127.0.0.1:9464\"", "[::1]:9464"},
+      {"metrics.link_capacity", "\"25GB\"", "25GB"},
       {"cluster.name", "\"prod\"", "prod"},
       {"cluster.node", "\"a\"", "a"},
       {"cluster.listen", "\"127.0.0.1:7071\"", "127.0.0.1:7071"},
@@ -112,6 +118,10 @@ TEST_CASE("the defaults that --help shows are those of a daemon without flags") 
     shown.worker_threads = shown.warm_communicators = shown.max_sessions = 77;
     shown.max_sessions_per_tenant = shown.max_communicators_per_session = 77;
     shown.max_regions_per_session = shown.spin_us = 77;
+    shown.gpu_enabled = shown.gpu_worker = shown.gpu_mps = "x";
+    shown.gpu_devices = {"x"};
+    shown.metrics_address = "x";
+    shown.metrics_link_capacity = 77;
     const Config other = shown;
     REQUIRE(ApplyFlag(key, key.initial, &shown).ok());
     const Config initial;
@@ -129,9 +139,30 @@ TEST_CASE("the defaults that --help shows are those of a daemon without flags") 
     arrived(&Config::warm_communicators), arrived(&Config::max_sessions);
     arrived(&Config::max_sessions_per_tenant), arrived(&Config::max_communicators_per_session);
     arrived(&Config::max_regions_per_session), arrived(&Config::spin_us);
+    arrived(&Config::gpu_enabled), arrived(&Config::gpu_devices), arrived(&Config::gpu_worker);
+    arrived(&Config::gpu_mps);
+    arrived(&Config::metrics_address), arrived(&Config::metrics_link_capacity);
     arrived(&Config::page_address);
     CHECK(set == 1);
   }
+}
+
+TEST_CASE("metrics are at an IP address and a port, or nowhere") {
+  Config config;
+  CHECK(config.metrics_address.empty());
+  for (const char* text : {"9464", "localhost:9464", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000",
+                           "::1:9464", "127.0.0.1:9464s"}) {
+    INFO(text);
+    const absl::Status status =
+        ApplyToml(std::string("metrics.address = \"") + text + "\"", "x.toml", &config);
+    CHECK(status.message() ==
+          std::string("x.toml:1: metrics.address is \"") + text +
+              "\"; expected an IP address and a port such as \"127.0.0.1:9464\", or \"\"");
+  }
+  REQUIRE(ApplyToml("[metrics]\naddress = \"0.0.0.0:0\"\n", "x.toml", &config).ok());
+  CHECK(config.metrics_address == "0.0.0.0:0");
+  REQUIRE(ApplyToml("[metrics]\naddress = \"\"\n", "x.toml", &config).ok());
+  CHECK(config.metrics_address.empty());
 }
 
 TEST_CASE("a CPU or node that this process lacks is refused with its key and its place") {
@@ -196,6 +227,32 @@ TEST_CASE("roots and object stores are taken apart") {
     CHECK(status.code() == absl::StatusCode::kInvalidArgument);
     CHECK(status.message().find("x.toml:2: storage.") == 0);
     CHECK(status.message().find(c.words) != absl::string_view::npos);
+  }
+}
+
+TEST_CASE("GPUs are named by number or UUID, and other names say what is expected") {
+  Config config;
+  REQUIRE(ApplyToml("[gpu]\ndevices = [0, 3]\n", "x.toml", &config).ok());
+  CHECK(config.gpu_devices == std::vector<std::string>{"0", "3"});
+  REQUIRE(ApplyToml("[gpu]\ndevices = [\"GPU-0a1b2c3d\", \"all\"]\n", "x.toml", &config).ok());
+  CHECK(config.gpu_devices == std::vector<std::string>{"GPU-0a1b2c3d", "all"});
+  const struct {
+    const char* toml;
+    const char* words;
+  } wrong[] = {
+      {"devices = [\"first\"]\n",
+       "gpu.devices has \"first\"; expected a list of \"all\", ordinals"},
+      {"devices = [\"GPU-xyz\"]\n", "gpu.devices has \"GPU-xyz\""},
+      {"devices = [-1]\n", "gpu.devices has \"-1\""},
+      {"devices = []\n", "gpu.devices is empty"},
+      {"enabled = \"yes\"\n", "gpu.enabled is \"yes\"; expected \"auto\", \"on\" or \"off\""},
+      {"mps = \"on\"\n", "gpu.mps is \"on\"; expected \"off\" or \"use\""},
+  };
+  for (const auto& c : wrong) {
+    const absl::Status status = ApplyToml(std::string("[gpu]\n") + c.toml, "x.toml", &config);
+    INFO(status.message());
+    CHECK(absl::IsInvalidArgument(status));
+    CHECK(status.message().find(std::string("x.toml:2: ") + c.words) == 0);
   }
 }
 

@@ -69,7 +69,7 @@ class Errors(support.DaemonTest):
             ]:
                 with self.subTest(words):
                     self.refused(shunt.InvalidArgument, words, call)
-            with self.assertRaisesRegex(TypeError, "must be a NumPy array, not list"):
+            with self.assertRaisesRegex(TypeError, "must be a NumPy array or one in a GPU.s memory, not list"):
                 comm.all_reduce([1, 2])
             # A read-only input is fine where nothing is written to it.
             self.assertEqual(comm.all_reduce(readonly, out=np.ones(3)).tolist(), [0, 0, 0])

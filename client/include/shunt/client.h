@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -80,10 +81,18 @@ SHUNT_DATA_TYPE(Float8E4M3, SHUNT_FLOAT8_E4M3);
 SHUNT_DATA_TYPE(Float8E5M2, SHUNT_FLOAT8_E5M2);
 #undef SHUNT_DATA_TYPE
 
+// A CUDA stream for a call: a cudaStream_t or CUstream; Stream(nullptr) is the legacy default one.
+struct Stream {
+  explicit Stream(void* s) : handle(s) {}
+  void* handle;
+};
+
 // A call's timeout (0: the communicator's default) and, for SHUNT_PREMUL_SUM, this rank's factor.
+// With a stream the call takes effect there and returns at once; see SHUNT_CALL_STREAM.
 struct CallOptions {
   std::chrono::nanoseconds timeout{0};
   const void* scalar = nullptr;
+  std::optional<Stream> stream = {};
 };
 
 namespace internal {
@@ -155,6 +164,11 @@ class Communicator {
     return out == nullptr ? Communicator() : Communicator(comm_->session, out);
   }
   void Abort(const std::string& reason) { ThrowIfError(shunt_abort(get(), reason.c_str())); }
+  // Until all calls on streams have ended; throws the first failure. A timeout (0: the
+  // communicator's default) is a DEADLINE_EXCEEDED, and they go on.
+  void Sync(std::chrono::nanoseconds timeout = {}) {
+    ThrowIfError(shunt_sync(get(), timeout.count()));
+  }
   explicit operator bool() const { return comm_ != nullptr; }
 
   // Blocking calls. Counts are in elements, as in shunt.h.
@@ -355,12 +369,20 @@ class Communicator {
       : comm_(std::make_shared<internal::Comm>(std::move(session), comm)) {}
 
   static shunt_call Convert(const CallOptions& options) {
-    return {sizeof(shunt_call), options.timeout.count(), options.scalar, 0};
+    shunt_call call{};
+    call.struct_size = sizeof(call);
+    call.timeout_ns = options.timeout.count();
+    call.scalar = options.scalar;
+    if (options.stream) {
+      call.flags = SHUNT_CALL_STREAM;
+      call.stream = options.stream->handle;
+    }
+    return call;
   }
   template <typename Call>
   void Block(const CallOptions& options, Call&& make) {
     const shunt_call call = Convert(options);
-    const bool plain = options.timeout.count() == 0 && options.scalar == nullptr;
+    const bool plain = options.timeout.count() == 0 && options.scalar == nullptr && !options.stream;
     ThrowIfError(make(plain ? nullptr : &call, static_cast<shunt_op**>(nullptr)));
   }
   template <typename Call>
@@ -430,6 +452,37 @@ class Buffer {
   size_t size_ = 0;
 };
 
+// Elements in a GPU's memory, which only CUDA reaches: registered, and shareable with the daemon
+// from everywhere.
+template <typename T>
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  DeviceBuffer(DeviceBuffer&& other) noexcept { *this = std::move(other); }
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+    std::swap(session_, other.session_);
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  // An operation that still uses the memory keeps it until the session ends.
+  ~DeviceBuffer() {
+    if (data_ != nullptr) (void)shunt_free_device(session_.get(), data_);
+  }
+
+  T* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  friend class Session;
+  DeviceBuffer(internal::SessionHandle session, T* data, size_t size)
+      : session_(std::move(session)), data_(data), size_(size) {}
+
+  internal::SessionHandle session_;
+  T* data_ = nullptr;
+  size_t size_ = 0;
+};
+
 class Agent;
 class File;
 namespace kv {
@@ -465,6 +518,7 @@ class Session {
     std::chrono::nanoseconds default_timeout{0};  // of calls that name none; 0: 60 s
     std::string algorithm;       // between nodes; empty: $SHUNT_ALGORITHM, else the fastest
     bool deterministic = false;  // nothing that was measured decides how data meets
+    bool device = false;         // buffers may be GPU memory; see SHUNT_JOIN_DEVICE
   };
   Communicator Join(const std::string& name, int32_t rank, int32_t world_size) {
     return Join(name, rank, world_size, JoinOptions{});
@@ -480,7 +534,8 @@ class Session {
     o.timeout_ns = options.timeout.count();
     o.default_timeout_ns = options.default_timeout.count();
     o.algorithm = options.algorithm.empty() ? nullptr : options.algorithm.c_str();
-    o.flags = options.deterministic ? SHUNT_JOIN_DETERMINISTIC : 0;
+    o.flags = (options.deterministic ? uint32_t{SHUNT_JOIN_DETERMINISTIC} : 0) |
+              (options.device ? uint32_t{SHUNT_JOIN_DEVICE} : 0);
     shunt_comm* comm = nullptr;
     ThrowIfError(shunt_join(get(), &o, &comm));
     return Communicator(session_, comm);
@@ -495,6 +550,20 @@ class Session {
     ThrowIfError(shunt_alloc(get(), count * sizeof(T), &data));
     return Buffer<T>(session_, static_cast<T*>(data), count);
   }
+
+  // `device`: the ordinal of this process.
+  template <typename T>
+  DeviceBuffer<T> AllocateDevice(size_t count, int32_t device) {
+    if (count > SIZE_MAX / sizeof(T)) {
+      throw Error(SHUNT_INVALID_ARGUMENT, "a buffer larger than the address space");
+    }
+    void* data = nullptr;
+    ThrowIfError(shunt_alloc_device(get(), device, count * sizeof(T), &data));
+    return DeviceBuffer<T>(session_, static_cast<T*>(data), count);
+  }
+  // The whole CUDA allocation that holds the pointer; see shunt_register.
+  void Register(const void* pointer) { ThrowIfError(shunt_register(get(), pointer)); }
+  void Deregister(const void* pointer) { ThrowIfError(shunt_deregister(get(), pointer)); }
 
   // Transfers (shunt/transfers.h). Takes `name`, by which other agents find this one's sections
   // until the session ends.

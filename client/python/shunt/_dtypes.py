@@ -62,43 +62,50 @@ def numpy_dtype(dtype: Any) -> "np.dtype[Any]":
         raise InvalidArgument(f"dtype {dtype!r} is unknown to NumPy; collectives know: {', '.join(NAMES)}") from None
 
 
-def _explicit_code(what: str, name: str, x: "np.ndarray[Any, Any]", dtype: str) -> int:
+def explicit_code(what: str, name: str, element: "np.dtype[Any]", dtype: str) -> int:
+    """The code of `dtype`, which elements of that type can hold."""
     code = NAMES.get(dtype)
     if code is None:
         raise InvalidArgument(f"{what}: unknown dtype {dtype!r}; known: {', '.join(NAMES)}")
-    own = _CODE_OF.get(x.dtype)
-    if own != code and x.dtype != _CARRIER.get(code):
+    own = _CODE_OF.get(element)
+    if own != code and element != _CARRIER.get(code):
         carrier = f" or {_CARRIER[code]} with its bits" if code in _CARRIER else ""
-        raise InvalidArgument(f"{what}: {name} has dtype {x.dtype}, but dtype={dtype!r} needs {dtype}{carrier}")
+        raise InvalidArgument(f"{what}: {name} has dtype {element}, but dtype={dtype!r} needs {dtype}{carrier}")
     return code
 
 
-def _refusal(what: str, x: "np.ndarray[Any, Any]", name: str) -> InvalidArgument:
+def code_of(what: str, name: str, element: "np.dtype[Any]") -> int:
+    """The code of elements of that type."""
+    code = _CODE_OF.get(element)
+    if code is None:
+        raise _refusal(what, element, name)
+    return code
+
+
+def _refusal(what: str, element: "np.dtype[Any]", name: str) -> InvalidArgument:
     hint = ""
-    if x.dtype == np.bool_:
+    if element == np.bool_:
         hint = "; view it as uint8 (min is 'and', max is 'or')"
-    elif x.dtype == np.uint16:
+    elif element == np.uint16:
         hint = "; for bfloat16 bits pass dtype='bfloat16'"
-    elif x.dtype.kind == "c":
+    elif element.kind == "c":
         hint = "; view it as its real and imaginary parts"
-    elif not x.dtype.isnative:
+    elif not element.isnative:
         hint = " in foreign byte order; convert it first"
     known = ", ".join(NAMES)
-    return InvalidArgument(f"{what}: {name} has dtype {x.dtype}, which Shunt does not carry{hint}; known: {known}")
+    return InvalidArgument(f"{what}: {name} has dtype {element}, which Shunt does not carry{hint}; known: {known}")
 
 
 def describe(what: str, name: str, x: Any, dtype: Optional[str], writes: bool) -> Tuple[int, int, int]:
     """(address, elements, type code) of a C-contiguous array; InvalidArgument or TypeError says what is wrong."""
     if not isinstance(x, np.ndarray):
+        if _device.is_device_array(x):
+            return _device.describe(what, name, x, dtype, writes)
         raise TypeError(
-            f"{what}: {name} must be a NumPy array, not {type(x).__name__}; Session.array() makes a shared one"
+            f"{what}: {name} must be a NumPy array or one in a GPU's memory, not {type(x).__name__}; Session.array() "
+            "makes a shared one"
         )
-    if dtype is None:
-        code = _CODE_OF.get(x.dtype)
-        if code is None:
-            raise _refusal(what, x, name)
-    else:
-        code = _explicit_code(what, name, x, dtype)
+    code = code_of(what, name, x.dtype) if dtype is None else explicit_code(what, name, x.dtype, dtype)
     try:
         # Several times faster than x.ctypes.data. Raises for arrays that are not contiguous, not writable or
         # of a type that the buffer protocol does not know.
@@ -140,3 +147,6 @@ def scalar_bytes(what: str, value: Any, code: int) -> bytes:
     raise InvalidArgument(
         f"{what}: a {_NAME_OF[code]} scalar needs the package ml_dtypes, or its bits as a numpy.{carrier}"
     )
+
+
+from . import _device  # noqa: E402  (which needs what is above)

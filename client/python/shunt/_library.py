@@ -13,6 +13,10 @@ from . import errors
 FOREVER = 2**63 - 1
 # shunt_call.flags.
 ONLY_WHILE_WAITING = 1
+ON_STREAM = 2
+# shunt_join_options.flags.
+DETERMINISTIC = 1
+DEVICE = 2
 _SONAME = "libshunt.so.0"
 _PLAIN_NAME = "libshunt.so"
 
@@ -36,7 +40,14 @@ class JoinOptions(Structure):
 
 
 class Call(Structure):
-    _fields_ = [("struct_size", c_size_t), ("timeout_ns", c_int64), ("scalar", c_void_p), ("flags", c_uint32)]
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("timeout_ns", c_int64),
+        ("scalar", c_void_p),
+        ("flags", c_uint32),
+        ("reserved", c_uint32),
+        ("stream", c_void_p),
+    ]
 
 
 class Dimension(Structure):
@@ -183,6 +194,11 @@ class Library:
         self.alloc = function("alloc", c_int, c_void_p, c_size_t, pointer_out)
         self.free = function("free", c_int, c_void_p, c_void_p)
         self.region_id = function("region_id", c_int, c_void_p, c_void_p, POINTER(c_uint64))
+        self.register = function("register", c_int, c_void_p, c_void_p)
+        self.deregister = function("deregister", c_int, c_void_p, c_void_p)
+        self.alloc_device = function("alloc_device", c_int, c_void_p, c_int32, c_size_t, pointer_out)
+        self.free_device = function("free_device", c_int, c_void_p, c_void_p)
+        self.sync = function("sync", c_int, c_void_p, c_int64)
         self.join = function("join", c_int, c_void_p, POINTER(JoinOptions), pointer_out)
         self.split = function("split", c_int, c_void_p, c_int32, c_int32, c_int64, pointer_out)
         self.rank = function("rank", c_int32, c_void_p)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Dict, Optional, Type
 
 from ._collectives import Collectives
 from ._lease import Lease
-from .errors import FailedPrecondition
+from ._library import FOREVER
+from .errors import DeadlineExceeded, FailedPrecondition
 from .group import Group
-from .operation import nanoseconds
+from .operation import SLICE_NS, nanoseconds
 
 if TYPE_CHECKING:
     from .session import Session
@@ -65,6 +66,26 @@ class Communicator(Collectives):
             return None
         return Communicator(self._lease, pointer.value, f"{self.name}/{color}", library.rank(pointer),
                             library.world_size(pointer), self._siblings)
+
+    def sync(self, timeout: Optional[float] = None) -> None:
+        """Returns when all calls on streams have ended; raises the first failure. DeadlineExceeded after `timeout`
+        seconds, and they go on; None: they end by their own deadlines."""
+        library = self._lease.library
+        comm = self._open("sync")
+        left = FOREVER if timeout is None else nanoseconds("sync", timeout)
+        while True:
+            now = min(left, SLICE_NS)  # so that Ctrl-C is seen
+            status = library.sync(comm, now)
+            if not status:
+                return
+            error = library.error(status)
+            # The slice's end, or a call's own deadline?
+            if status != DeadlineExceeded.code or not str(error).endswith("it is still running"):
+                raise error
+            if left != FOREVER:
+                left -= now
+                if left <= 0:
+                    raise error
 
     def abort(self, reason: str) -> None:
         """Ends every operation in flight on every rank with Aborted and `reason`. The communicator takes no more

@@ -8,6 +8,7 @@ from typing import Any, List as ListOf, Sequence, Tuple, Union
 import numpy as np
 from numpy.typing import NDArray
 
+from ._device import Placed, contiguous, is_device_array, pointer_of
 from ._lease import Lease
 from ._library import Dimension, ListFacts, SelectionStruct, Set
 from .errors import InvalidArgument
@@ -17,7 +18,7 @@ _ALL, _RUNS, _IDS32, _IDS64, _PIECES, _POINTERS = range(6)
 
 
 class Blocks:
-    """Pieces of an array in shared memory: one for each index of its first `axes` axes (0 to 3), numbered as
+    """Pieces of an array in shared memory, or registered in a GPU's: one for each index of its first `axes` axes (0 to 3), numbered as
     NumPy counts, the last of them running fastest. What follows must be contiguous.
 
         shunt.Blocks(cache, axes=2)  # cache of shape (layers, blocks, ...): layers * blocks pieces
@@ -25,13 +26,14 @@ class Blocks:
 
     __slots__ = ("array", "axes")
 
-    def __init__(self, array: NDArray[Any], axes: int = 1) -> None:
-        if not isinstance(array, np.ndarray):
+    def __init__(self, array: Any, axes: int = 1) -> None:
+        if is_device_array(array):
+            array = Placed(array)
+        elif not isinstance(array, np.ndarray):
             raise InvalidArgument(f"Blocks: a {type(array).__name__}, expected a NumPy array on a region")
         if not 0 <= axes <= min(3, array.ndim):
             raise InvalidArgument(f"Blocks: axes is {axes}, expected 0 to {min(3, array.ndim)} for shape {array.shape}")
-        piece = array[(0,) * axes] if array.size else array
-        if array.size == 0 or not np.asarray(piece).flags.c_contiguous:
+        if array.size == 0 or not _contiguous_behind(array, axes):
             raise InvalidArgument(
                 f"Blocks: shape {array.shape}, strides {array.strides}: expected contiguous pieces behind the first {axes} axes"
             )
@@ -40,21 +42,28 @@ class Blocks:
 
     def _write(self, out: Set) -> None:
         x = self.array
-        out.pointer = x.ctypes.data
+        out.pointer = pointer_of("Blocks", x)
         out.bytes = x.itemsize * int(np.prod(x.shape[self.axes :], dtype=np.uint64))
         out.dimensions = self.axes
         for i in range(self.axes):
             out.dims[i] = Dimension(x.shape[i], x.strides[i])
 
 
+def _contiguous_behind(array: Any, axes: int) -> bool:
+    if isinstance(array, np.ndarray):
+        return bool(np.asarray(array[(0,) * axes]).flags.c_contiguous)
+    return contiguous(array.shape[axes:], array.strides[axes:], array.itemsize)
+
+
 # One array means its rows, one file all of it.
-OneSet = Union[NDArray[Any], Blocks, File, FileBlocks]
+OneSet = Union[NDArray[Any], Any, Blocks, File, FileBlocks]
 Sets = Union[OneSet, Sequence[OneSet]]
 
 
 def write_sets(what: str, sets: Sets) -> Tuple[Any, int, Tuple[Any, ...]]:
     """The C array, its length, and what has to stay alive."""
-    several = [sets] if isinstance(sets, (np.ndarray, Blocks, File, FileBlocks)) else list(sets)
+    one_set = isinstance(sets, (np.ndarray, Blocks, File, FileBlocks)) or is_device_array(sets)
+    several = [sets] if one_set else list(sets)
     if not several:
         raise InvalidArgument(f"{what}: no sets, expected 1 to 1024")
     blocks = [_pieces_of(s) for s in several]
@@ -127,10 +136,10 @@ class List:
     def arrays(self, arrays: Sequence[NDArray[Any]]) -> "Selection":
         """Contiguous arrays in this session's memory, which lie in the list's sets."""
         spans = np.empty((len(arrays), 2), np.uint64)
-        for i, x in enumerate(arrays):
-            if not x.flags.c_contiguous:
+        for i, x in enumerate(Placed(a) if is_device_array(a) else a for a in arrays):
+            if not _contiguous_behind(x, 0):
                 raise InvalidArgument(f"arrays: number {i}, shape {x.shape}, strides {x.strides}: expected it contiguous")
-            spans[i] = (x.ctypes.data, x.nbytes)
+            spans[i] = (pointer_of("arrays", x), x.size * x.itemsize)
         return Selection(self, _POINTERS, spans, len(spans))
 
     @staticmethod

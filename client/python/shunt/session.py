@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _dtypes, file as files, memory
+from ._device import pointer_of
 from ._interruptible import interruptible
 from ._lease import Lease
-from ._library import ExplanationStruct, JoinOptions, Library, OpenOptions, TransferOptions, load
+from ._library import DETERMINISTIC, DEVICE, ExplanationStruct, JoinOptions, Library, OpenOptions, TransferOptions, load
 from .agent import Agent, access_code, encoded
 from .communicator import Communicator
 from .descriptors import List, Selection, Sets, Side, select, write_sets
@@ -84,11 +85,47 @@ class Session:
         self._open("free")
         memory.release(x)
 
-    def region_id(self, x: NDArray[Any]) -> Optional[int]:
+    def register(self, x: Any) -> None:
+        """Registers the whole CUDA allocation that holds `x` (an array in a GPU's memory, or an address), for transfers
+        and for collectives of communicators with `device=True`, which do it at their first use too. InvalidArgument:
+        no CUDA memory; FailedPrecondition: memory that cannot be shared (cudaMallocAsync, managed); Unimplemented: the
+        daemon has no such GPU; Unavailable: no CUDA driver here."""
+        lease = self._open("register")
+        status = lease.library.register(lease.pointer, pointer_of("register", x))
+        if status:
+            raise lease.library.error(status)
+
+    def deregister(self, x: Any) -> None:
+        """Once for each register(), before the memory is freed; the last forgets the allocation. FailedPrecondition
+        names an operation in flight that uses it."""
+        lease = self._open("deregister")
+        status = lease.library.deregister(lease.pointer, pointer_of("deregister", x))
+        if status:
+            raise lease.library.error(status)
+
+    def alloc_device(self, size: int, device: int = 0) -> int:
+        """The address of `size` bytes on the GPU of that ordinal, registered and shareable with the daemon from inside
+        containers too. Freed by free_device()."""
+        lease = self._open("alloc_device")
+        if not 0 < size < 2**63:
+            raise InvalidArgument(f"alloc_device: size is {size}, expected 1 or more bytes")
+        pointer = ctypes.c_void_p()
+        status = lease.library.alloc_device(lease.pointer, device, size, ctypes.byref(pointer))
+        if status:
+            raise lease.library.error(status)
+        return pointer.value or 0
+
+    def free_device(self, address: int) -> None:
+        lease = self._open("free_device")
+        status = lease.library.free_device(lease.pointer, address)
+        if status:
+            raise lease.library.error(status)
+
+    def region_id(self, x: Any) -> Optional[int]:
         """The id of the region that `x` lies in; None if it is ordinary memory of this process."""
         lease = self._open("region_id")
         region = ctypes.c_uint64()
-        status = lease.library.region_id(lease.pointer, x.ctypes.data, ctypes.byref(region))
+        status = lease.library.region_id(lease.pointer, pointer_of("region_id", x), ctypes.byref(region))
         if status == NotFound.code:
             return None
         if status:
@@ -99,15 +136,17 @@ class Session:
 
     def join(self, name: str, rank: int, world_size: int, job: Optional[str] = None,
              timeout: Optional[float] = 60.0, default_timeout: Optional[float] = 60.0,
-             algorithm: Optional[str] = None, deterministic: bool = False) -> Communicator:
+             algorithm: Optional[str] = None, deterministic: bool = False, device: bool = False) -> Communicator:
         """Returns when all `world_size` ranks (1 to 128 on one node, up to 32,767 on several) have joined `name`. Times
         in seconds; `default_timeout` is for the calls that name none. `algorithm` is what nodes exchange data by
         ("ring" ...; default: $SHUNT_ALGORITHM, else the fastest by what was measured); with `deterministic` nothing
         that was measured decides how data meets, so the same inputs give the same bits in every run.
+        With `device` the arrays of its calls may lie in GPUs' memory, and calls may have a stream: all ranks give it,
+        and are on one node (Unimplemented: the daemon has no GPU).
 
         `job` keeps jobs with equal names apart (default: $SHUNT_JOB, else ""). DeadlineExceeded names the ranks
         that are missing, AlreadyExists who holds the rank, FailedPrecondition a differing world size, algorithm
-        or `deterministic`.
+        `deterministic` or `device`.
         """
         lease = self._open("join")
         for what, value in (("rank", rank), ("world_size", world_size)):
@@ -122,7 +161,7 @@ class Session:
             nanoseconds("join", timeout),
             nanoseconds("join", default_timeout),
             _c_string("join: algorithm", algorithm),
-            1 if deterministic else 0,
+            (DETERMINISTIC if deterministic else 0) | (DEVICE if device else 0),
         )
 
         def wait() -> int:

@@ -27,7 +27,8 @@ absl::StatusOr<std::set<uint64_t>> RegionsOf(std::span<const Span> spans,
       return absl::InvalidArgumentError(
           absl::StrCat("blocks[", i, "]: ", spans[i].bytes, " bytes at 0x",
                        absl::Hex(reinterpret_cast<uintptr_t>(spans[i].pointer)),
-                       " lie in no region of this session, expected memory from shunt_alloc"));
+                       " lie in no region of this session, expected memory from shunt_alloc or "
+                       "shunt_register"));
     }
     regions.insert(holder.id);
   }
@@ -48,7 +49,7 @@ absl::StatusOr<std::shared_ptr<const List>> RegionLists::For(std::span<const Spa
     std::lock_guard lock(mutex_);
     for (auto at = lists_.begin(); at != lists_.end();) {
       const bool gone = std::any_of(at->first.begin(), at->first.end(), [this](uint64_t id) {
-        return session_->regions().Own(id).data == nullptr;
+        return session_->regions().BytesOf(id) == 0;
       });
       const auto next = std::next(at);
       if (gone) old.insert(lists_.extract(at));
@@ -58,7 +59,7 @@ absl::StatusOr<std::shared_ptr<const List>> RegionLists::For(std::span<const Spa
   }
   PrepareList request;
   for (const uint64_t id : regions) {
-    request.sets.push_back({id, 0, session_->regions().Own(id).bytes, {}});
+    request.sets.push_back({id, 0, session_->regions().BytesOf(id), {}});
   }
   SHUNT_ASSIGN_OR_RETURN(std::shared_ptr<const List> list, List::Prepare(session_, request, {}));
   std::lock_guard lock(mutex_);

@@ -197,7 +197,8 @@ absl::Status Store::CheckBlocks(const std::vector<CallBlock>& blocks) const {
       return absl::InvalidArgumentError(
           absl::StrCat("blocks[", i, "]: ", b.bytes, " bytes at 0x",
                        absl::Hex(reinterpret_cast<uintptr_t>(b.data)),
-                       " lie in no region of this session, expected memory from shunt_alloc"));
+                       " lie in no region of this session, expected memory from shunt_alloc or "
+                       "shunt_register"));
     }
   }
   return absl::OkStatus();

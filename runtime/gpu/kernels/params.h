@@ -10,7 +10,7 @@ inline constexpr int kRanksMax = 128;
 // What a kernel does last, once all its blocks have written: signals, visible to the whole system
 // after the output is. Of several kernels of one operation only the last has signals.
 struct Signals {
-  uint32_t* ticket;      // device memory, 0; counts blocks, and is 0 again after
+  uint32_t* ticket;      // device memory, a stream's own, 0; counts blocks, and is 0 again after
   uint32_t count;        // of `word` in use
   uint32_t value;        // each gets its own: base + its entry of `values`
   uint64_t* completion;  // host memory of the worker's; null: none
@@ -25,6 +25,7 @@ struct Signals {
 struct ReduceParams {
   uint8_t dtype, redop;  // runtime/core/types.h
   uint16_t sources, destinations;
+  uint16_t scatter;  // 1: destination d gets block d, of `count` elements, of the sources
   uint32_t divisor;
   uint64_t count;  // elements
   uint64_t source[kRanksMax];
@@ -33,11 +34,45 @@ struct ReduceParams {
   Signals signals;
 };
 
-// Copies `runs` pieces; `run` lies in pinned host memory or in the device's.
+// Copies segments of equal length, whose places follow from those of the ranks. A segment whose
+// source is its destination is left out. A block takes one part of a segment.
+enum class SpreadPattern : uint32_t {
+  kEach,   // segment i of `segments`: source[i] to destination[i]
+  kFan,    // source[i] to destination[d] + i * bytes, for every d of `destinations`; read once
+  kPairs,  // all to all: source[s] + d * bytes to destination[d] + s * bytes, for every s and d of
+           // `segments`
+};
+
+struct SpreadParams {
+  SpreadPattern pattern;
+  uint32_t segments, destinations;
+  uint32_t part;  // bytes, a multiple of 16; Kernels chooses
+  uint64_t bytes;
+  uint64_t source[kRanksMax];
+  uint64_t destination[kRanksMax];
+  Signals signals;
+};
+
+// As Run of worker/protocol.h; of at most 1 GiB.
+struct RunWords {
+  uint64_t source, destination, bytes;
+};
+
+// As many runs travel with the parameters: no table needs to be where the GPU is quick to read.
+inline constexpr uint32_t kFewRuns = 64;
+
+// Copies `runs` pieces. A team takes a part of one: a block, or a warp where runs are short or a
+// side lies in host memory.
 struct MoveParams {
-  const void* run;  // Run of worker/protocol.h
+  const RunWords* run;  // device memory, or any that the GPU reaches; null: `few`
   uint32_t runs;
-  uint32_t longest;  // bytes of the longest run: decides the grid
+  uint32_t host;   // 1: a side lies in host memory
+  uint64_t bytes;  // of all runs together; decides the grid, no more
+  // Kernels chooses.
+  uint32_t part;   // bytes, a multiple of 16; more of a run that is longer than all parts
+  uint32_t parts;  // of a run
+  uint32_t team;   // threads
+  RunWords few[kFewRuns];
   Signals signals;
 };
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "absl/status/status.h"
@@ -18,8 +19,9 @@ namespace shunt::gpu {
 class Executor {
  public:
   virtual ~Executor() = default;
-  // Enqueues all of a collective, or of a batch; `completion`, in host memory, gets
-  // `completion_value` at its end, after the gates' done words. Must not wait.
+  // Enqueues all of a collective, or of a batch; `completion`, in host memory but as kernels reach
+  // it, gets `completion_value` at its end, after the gates' done words. Must not wait. On an error
+  // nobody writes any of these words.
   virtual absl::Status Begin(const Command& command, const Run* runs, uint64_t* completion,
                              uint64_t completion_value) = 0;
   // The context is lost (DATA_LOSS), or OK.
@@ -28,9 +30,11 @@ class Executor {
 
 struct WorkerOptions {
   int device = 0;                     // as the driver counts
+  Uuid uuid{};                        // what that must be; zeros: anything
   int64_t spin_ns = 50'000;           // after the last work
   int64_t armed_spin_ns = 2'000'000;  // while a gate is awaited
   int64_t armed_sleep_ns = 20'000;    // then between looks
+  int64_t health_ns = 1'000'000;      // between looks at the context, while something runs
 };
 
 // shuntd's descriptors, as the worker's command line names them.
@@ -41,7 +45,13 @@ struct WorkerFds {
   UniqueFd shuntd_doorbell;
 };
 
-// Runs until the control socket closes (OK) or the context is lost (DATA_LOSS).
-absl::Status RunWorker(Driver* driver, const WorkerOptions& options, WorkerFds fds);
+// Makes what launches, in the device's context, which is current.
+using MakeExecutor =
+    std::function<absl::StatusOr<std::unique_ptr<Executor>>(Driver* driver, const DeviceFacts&)>;
+
+// Runs until the control socket closes (OK) or the context is lost (DATA_LOSS). Whatever can be
+// loaded is loaded before the first request is looked at.
+absl::Status RunWorker(Driver* driver, const WorkerOptions& options, WorkerFds fds,
+                       const MakeExecutor& make);
 
 }  // namespace shunt::gpu
