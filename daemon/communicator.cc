@@ -6,6 +6,7 @@
 #include "daemon/event_signal.h"
 #include "daemon/log.h"
 #include "daemon/pin_scope.h"
+#include "daemon/recorder/recorder.h"
 #include "daemon/scheduler.h"
 #include "runtime/board/failure.h"
 #include "runtime/core/check.h"
@@ -17,6 +18,13 @@ namespace {
 constexpr uint64_t kLongBytes = 256 << 10;
 // Bounds the descriptors that a client can make the daemon keep.
 constexpr int kWatchesMax = 256;
+
+board::Board BoardOf(const Mapping& mapping, const board::BoardShape& shape,
+                     const OperationHost& host) {
+  board::Board board(mapping.data(), shape);
+  if (host.recorder != nullptr) board.KeepCalls(host.recorder->calls());
+  return board;
+}
 
 }  // namespace
 
@@ -44,8 +52,9 @@ Communicator::Communicator(CommunicatorKey key, uint64_t id, uint64_t epoch, int
       numbers_(std::move(numbers)),
       board_fd_(std::move(board_fd)),
       mapping_(std::move(mapping)),
-      board_(mapping_.data(),
-             board::BoardShape{static_cast<int>(numbers_.size()), world, numbers_.data()}),
+      board_(BoardOf(mapping_,
+                     board::BoardShape{static_cast<int>(numbers_.size()), world, numbers_.data()},
+                     *host)),
       server_(board_, this) {
   board::Board(board_).Initialize(id, epoch, key_.name.c_str());
 }
@@ -53,6 +62,7 @@ Communicator::Communicator(CommunicatorKey key, uint64_t id, uint64_t epoch, int
 Communicator::~Communicator() {
   host_->loop->Cancel(timer_);
   if (engine_ != nullptr) engine_->Close(wire_id_);
+  NoteClosed();
 }
 
 void Communicator::SetMembers(std::vector<Member> members) {

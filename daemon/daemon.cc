@@ -23,6 +23,7 @@
 #include "daemon/lease_server.h"
 #include "daemon/liveness.h"
 #include "daemon/log.h"
+#include "daemon/recorder/recorder.h"
 #include "daemon/scheduler.h"
 #include "daemon/services.h"
 #include "daemon/session_table.h"
@@ -106,7 +107,11 @@ CommunicatorTable::Limits LimitsOf(const Config& config) {
 class DaemonImpl : public Daemon {
  public:
   DaemonImpl(const Config& config, GivenSockets given)
-      : config_(config), live_(config), given_(std::move(given)) {}
+      : config_(config),
+        live_(config),
+        given_(std::move(given)),
+        recorder_({static_cast<uint32_t>(config.recorder_calls),
+                   static_cast<size_t>(config.recorder_transfers), config.recorder_memory}) {}
 
   ~DaemonImpl() override {
     if (!started_) {
@@ -141,6 +146,7 @@ class DaemonImpl : public Daemon {
     operations_.regions = regions_.get();
     operations_.scheduler = &scheduler_;
     operations_.loop = loop_.get();
+    operations_.recorder = &recorder_;
     communicators_ = std::make_unique<CommunicatorTable>(LimitsOf(config_), &operations_);
 
     StoreRegions::Options stores = StoresOf(config_);
@@ -160,6 +166,7 @@ class DaemonImpl : public Daemon {
     };
     transfers_ = std::make_unique<TransferTable>(std::move(transfers), regions_.get(),
                                                  stores_.get(), loop_.get());
+    transfers_->UseRecorder(&recorder_);
     remote_sections_ = std::make_unique<RemoteSections>(
         loop_.get(), config_.cluster.enabled() ? cluster::NodeName(config_.cluster) : "");
 
@@ -179,6 +186,7 @@ class DaemonImpl : public Daemon {
     context.stores = stores_.get();
     context.transfers = transfers_.get();
     context.remote_sections = remote_sections_.get();
+    context.recorder = &recorder_;
     services_ = std::make_unique<Services>(std::move(context));
 
     Scheduler::Options options;
@@ -423,6 +431,11 @@ class DaemonImpl : public Daemon {
     events.notify_agent = [this](const cluster::AgentNotice& notice) {
       return transfers_->agents().Deliver(notice);
     };
+    events.records = [this](const v1::PeerRecordsRequest& request,
+                            std::function<void(v1::NodeRecords)> done) {
+      services_->CollectRecords({request.uid(), request.all()}, request.open_only(),
+                                std::move(done));
+    };
     events.open_span = [this](const cluster::CommunicatorMap& map,
                               std::function<void(absl::Status)> done) {
       OpenAggregation(map, std::move(done));
@@ -515,6 +528,7 @@ class DaemonImpl : public Daemon {
   const Config config_;  // as it started
   Config live_;          // with what was read again since; of the thread that calls Reload
   GivenSockets given_;
+  Recorder recorder_;
   Liveness liveness_;
   topology::Topology topology_;
   std::unique_ptr<EventLoop> loop_;

@@ -31,6 +31,8 @@
 
 namespace shunt::daemon {
 
+class Recorder;
+
 // What the handlers work on. The owner (Daemon) keeps all of it alive.
 struct ServiceContext {
   const Config* config = nullptr;
@@ -48,6 +50,7 @@ struct ServiceContext {
   StoreRegions* stores = nullptr;
   TransferTable* transfers = nullptr;
   RemoteSections* remote_sections = nullptr;
+  Recorder* recorder = nullptr;
 };
 
 struct OpenedSession {
@@ -170,6 +173,19 @@ class Services {
   absl::Status Explain(const Peer& peer, const v1::ExplainRequest& request,
                        v1::ExplainResponse* response) const;
   v1::GetTopologyResponse GetTopology() const;
+
+  // recorder/snapshot.cc: of this node. `done` at once, or on the engine's thread; never, if the
+  // daemon stops first.
+  struct Viewer {
+    uint32_t uid = 0;
+    bool all = false;
+  };
+  static Viewer ViewerOf(const Peer& peer);
+  void CollectRecords(const Viewer& viewer, bool open_only,
+                      std::function<void(v1::NodeRecords)> done) const;
+  // recorder/all_nodes.cc: of all nodes. As CollectRecords; on any thread.
+  using RecordsReply = std::function<void(v1::GetRecordsResponse)>;
+  void GetRecords(const Peer& peer, const v1::GetRecordsRequest& request, RecordsReply reply) const;
 
   // From now on nothing new begins: UNAVAILABLE.
   void BeginStop() { stopping_.store(true); }

@@ -11,6 +11,7 @@
 #include "tools/admin_client.h"
 #include "tools/doctor.h"
 #include "tools/output.h"
+#include "tools/record_commands.h"
 
 namespace shunt::tools {
 namespace {
@@ -317,6 +318,7 @@ int Main(int argc, char** argv) {
                   "checks what Shunt needs of this machine; status 1 if something is wrong")}) {
     app.add_subcommand(name, words)->add_flag("--json", json, "print JSON");
   }
+  const RecordCommands record_commands(&app, &json);
   v1::ExplainRequest explained;
   uint64_t bytes = 1 << 20;
   int32_t root = 0;
@@ -350,6 +352,7 @@ int Main(int argc, char** argv) {
 
   AdminClient client(socket);
   const std::string command = app.get_subcommands().front()->get_name();
+  if (const auto code = record_commands.Run(command, socket, json)) return *code;
   if (command == "status") return ShowStatus(client, json);
   if (command == "topology") return ShowTopology(client, json);
   if (command == "sessions") return ShowSessions(client, json);

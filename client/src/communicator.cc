@@ -87,8 +87,9 @@ absl::Status Communicator::Attach(const Joined& joined, int board_fd) {
   // The daemon needs a CPU meanwhile, and so do its peers' interrupts.
   member_options.remote_spin = 4 * shape.ranks <= AvailableCpus();
   board::MemberHost* const host = this;
-  member_ = std::make_unique<board::Member>(board::Board(board_memory_.data(), shape),
-                                            rank_on_node_, host, member_options);
+  board::Board board(board_memory_.data(), shape);
+  board.KeepCallsAsTold();
+  member_ = std::make_unique<board::Member>(board, rank_on_node_, host, member_options);
   session_->Add(this);
   return absl::OkStatus();
 }

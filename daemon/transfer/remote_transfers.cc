@@ -126,6 +126,7 @@ absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::MakeRemote(const Sides&
   }
   SHUNT_RETURN_IF_ERROR(CopyForm(posted.remote, &ask, &outgoing->array));
   const pull::FlowId flow = engine_->NewTransferId();
+  setup.flow = flow;
   setup.cancel = [engine = engine_, flow](const absl::Status& why) {
     engine->CancelTransfer(flow, why);
   };

@@ -44,6 +44,10 @@ class Transfer final : public p2p::Work {
     std::string counterpart_text;  // for its death
     uint64_t bytes = 0;
     Route route = Route::kCopy;
+    // For people: the other side, and its node, unless it is this one.
+    std::string with, node;
+    // Of one with another node; else 0.
+    uint64_t flow = 0;
     // Either a copy here, and every region that it touches; or what ends it on another thread,
     // which then calls Finish.
     std::vector<memory::RegionUse> uses;
@@ -76,6 +80,10 @@ class Transfer final : public p2p::Work {
   uint64_t bytes() const { return setup_.bytes; }
   uint64_t chunks() const { return setup_.copier->chunks(); }
   bool is_copy() const { return setup_.route == Route::kCopy; }
+  const Setup& setup() const { return setup_; }
+  int64_t posted_ns() const { return posted_ns_; }
+  int64_t began_ns() const { return began_ns_.load(std::memory_order_relaxed); }
+  int64_t ended_ns() const { return ended_ns_; }  // in `ended` and after it
 
   // In `ended` and after it.
   TransferReport report() const;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/event_signal.h"
 #include "daemon/node_engine.h"
+#include "daemon/recorder/transfer_notes.h"
 #include "daemon/transfer/held_regions.h"
 #include "runtime/core/clock.h"
 #include "runtime/core/status.h"
@@ -156,6 +157,10 @@ absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::Begin(const SessionPtr&
   setup.bytes = sides.plan->bytes();
   setup.ended = [this](Transfer& transfer) { Ended(transfer); };
   setup.route = sides.route;
+  if (sides.published != nullptr) {
+    setup.with = absl::StrCat("agent \"", sides.published->agent, "\"");
+    setup.node = sides.published->node;
+  }
   std::function<void()> start;
   SHUNT_ASSIGN_OR_RETURN(const std::shared_ptr<Transfer> transfer,
                          sides.route == Route::kCopy ? MakeLocal(sides, posted, std::move(setup))
@@ -301,6 +306,7 @@ void TransferTable::Ended(Transfer& transfer) {
   bytes_in_flight_.fetch_sub(transfer.bytes());
   if (timer != 0) loop_->Cancel(timer);
   Remember(report);
+  if (recorder_ != nullptr) recorder_->Add(NoteOf(transfer));
   if (transfer.on_ring()) transfer.session().Complete(transfer.id(), report.outcome.code());
   for (const UniqueFd& event : events) SignalClientEventFd(event.get());
   if (waiter) waiter(report);
@@ -463,6 +469,15 @@ void TransferTable::SessionGone(const Session& session) {
         flow, absl::UnavailableError(absl::StrCat("its agent's process (pid ", session.peer.pid,
                                                   ") has ended meanwhile")));
   }
+}
+
+std::vector<std::shared_ptr<const Transfer>> TransferTable::InFlight() const {
+  std::vector<std::shared_ptr<const Transfer>> all;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, of] : sessions_) {
+    for (const auto& [number, transfer] : of.transfers) all.push_back(transfer);
+  }
+  return all;
 }
 
 void TransferTable::CancelAll(const absl::Status& why) {

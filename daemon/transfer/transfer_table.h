@@ -34,6 +34,7 @@
 namespace shunt::daemon {
 
 class NodeEngine;
+class Recorder;
 
 // Thread-safe.
 class TransferTable {
@@ -53,6 +54,8 @@ class TransferTable {
   p2p::WorkPool& pool() { return pool_; }
   // What moves payload between nodes; before the first request. It outlives the last one.
   void UseNodes(NodeEngine* engine) { engine_ = engine; }
+  // Who keeps what has ended; before the first request. It outlives the last one.
+  void UseRecorder(Recorder* recorder) { recorder_ = recorder; }
 
   // ---- Lists: descriptors with a number, of one session.
 
@@ -105,6 +108,7 @@ class TransferTable {
   // Everything in flight ends.
   void CancelAll(const absl::Status& why);
   size_t in_flight() const { return in_flight_.load(); }
+  std::vector<std::shared_ptr<const Transfer>> InFlight() const;
 
  private:
   struct List {
@@ -186,6 +190,7 @@ class TransferTable {
   memory::RegionTable* const regions_;
   StoreRegions* const stores_;
   NodeEngine* engine_ = nullptr;
+  Recorder* recorder_ = nullptr;
   EventLoop* const loop_;
   const int threads_;
   AgentTable agents_;

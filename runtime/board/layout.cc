@@ -21,9 +21,14 @@ size_t SlotBytes(int participants) {
 
 size_t RanksOffset() { return RoundUp(sizeof(Header), kPage); }
 
-// Row, bell and last call of each rank.
-size_t CollectivesOffset(int ranks) {
+// Behind row, bell and last call of each rank.
+size_t CallsOffset(int ranks) {
   return RoundUp(RanksOffset() + 3 * kLine * static_cast<size_t>(ranks), kPage);
+}
+
+size_t CollectivesOffset(int ranks) {
+  return CallsOffset(ranks) +
+         sizeof(recorder::CallNote) * recorder::kCallsMax * static_cast<size_t>(ranks);
 }
 
 Channel::Geometry CollectiveGeometry(const BoardShape& shape) {
@@ -89,6 +94,7 @@ void Board::Initialize(uint64_t communicator_id, uint64_t epoch, const char* nam
   h.magic = kMagic;
   h.version = kVersion;
   h.world = shape_.world;
+  h.calls_kept = calls_kept_;
   h.communicator_id = communicator_id;
   h.epoch = epoch;
   const std::string_view words = name;
@@ -107,6 +113,11 @@ Bell& Board::bell(int rank) const {
 LastCall& Board::last_call(int rank) const {
   return *reinterpret_cast<LastCall*>(base_ + RanksOffset() +
                                       (2 * static_cast<size_t>(shape_.ranks) + rank) * kLine);
+}
+
+recorder::CallNote* Board::CallNotes(int rank) const {
+  return reinterpret_cast<recorder::CallNote*>(base_ + CallsOffset(shape_.ranks)) +
+         static_cast<size_t>(rank) * recorder::kCallsMax;
 }
 
 Channel Board::channel(uint32_t id) const {

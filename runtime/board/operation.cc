@@ -45,7 +45,13 @@ bool Operation::Post(uint64_t seq, uint8_t flags) {
                 bytes);
   }
   WriteTable(call_, channel_, seq, me_);
-  return WritePost(board_, channel_, seq, me_, body);
+  const bool posted = WritePost(board_, channel_, seq, me_, body, started_ns, &note_);
+  if (!posted) NoteEnd(false);
+  return posted;
+}
+
+void Operation::NoteEnd(bool succeeded) {
+  if (note_ != 0) board_.calls(rank_).End(note_, NowNs(), succeeded);
 }
 
 Operation::Step Operation::Drive(MemberHost& host, uint32_t max_chunks) {
@@ -177,6 +183,7 @@ Operation::Step Operation::Ready(MemberHost& host) {
     return Fail(host, reason, -1, std::string_view(s.message().data(), s.message().size()));
   }
   phase_ = Phase::kRunning;
+  if (note_ != 0) board_.calls(rank_).Move(note_, NowNs());
   return Step::kMoved;
 }
 
@@ -305,6 +312,7 @@ Operation::Step Operation::Expire(MemberHost& host) {
 }
 
 Operation::Step Operation::Succeed() {
+  NoteEnd(outcome_.ok());
   ended_.store(true, std::memory_order_release);
   return Step::kEnded;
 }

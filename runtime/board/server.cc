@@ -8,6 +8,7 @@
 #include "runtime/board/failure.h"
 #include "runtime/board/pass.h"
 #include "runtime/board/post.h"
+#include "runtime/board/records.h"
 #include "runtime/core/clock.h"
 
 namespace shunt::board {
@@ -129,7 +130,11 @@ absl::StatusOr<Server::Ticket> Server::PostFor(int rank, const Call& call, Regio
   if (channel.retired(me).sequence.load(std::memory_order_acquire) + 1 >= seq)
     body.flags |= kPriorComplete;
   WriteTable(call, channel, seq, me);
-  if (!WritePost(board_, channel, seq, me, body)) return AwaitRecord();
+  uint64_t note = 0;
+  if (!WritePost(board_, channel, seq, me, body, NowNs(), &note)) {
+    board_.calls(rank).End(note, NowNs(), false);
+    return AwaitRecord();
+  }
   if (LookAtPosts(channel, seq) == Posted::kAll) RingChannel(board_, channel, -1);
   return Ticket{channel.id(), seq};
 }
@@ -257,6 +262,7 @@ void Server::Retire(uint32_t id, uint64_t seq, int rank) {
     std::atomic<uint64_t>& word = channel.retired(p).sequence;
     if (word.load(std::memory_order_relaxed) < seq) word.store(seq, std::memory_order_seq_cst);
   }
+  NoteEnd(board_, id, seq, rank, OutcomeOf(channel, seq) != kFailed && !failed());
   RingChannel(board_, channel, -1);
 }
 

@@ -104,6 +104,20 @@ class PullEngine {
   void Tick(int64_t now_ns);
 
   size_t flows() const { return flows_.size(); }
+  // A transfer under way, for people.
+  struct FlowView {
+    FlowId id = 0;
+    transport::PeerId peer = 0;
+    bool source = false;
+    uint64_t posted_bytes = 0;  // granted, or given to the transport
+    uint64_t done_bytes = 0;
+    // It could go on, but what may be under way is taken by others; or it is not begun, for its
+    // turn has not come.
+    bool waits = false;
+  };
+  std::vector<FlowView> Views() const;
+  uint64_t granted_bytes() const;
+  uint64_t grant_limit() const { return options_.grant_bytes; }
 
  private:
   // Of a transfer's messages.

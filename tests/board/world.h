@@ -43,6 +43,8 @@ struct WorldOptions {
   board::MemberOptions member = {.spin_ns = 0, .yield_ns = 50'000};
   // A thread that does what shuntd does with notifications.
   bool daemon = false;
+  // Of each rank, as the daemon's configuration says; 0: none.
+  uint32_t calls_kept = 0;
 };
 
 class World;
