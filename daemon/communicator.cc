@@ -7,6 +7,7 @@
 #include "daemon/log.h"
 #include "daemon/pin_scope.h"
 #include "daemon/probe.h"
+#include "daemon/recorder/recorder.h"
 #include "daemon/scheduler.h"
 #include "runtime/board/arrival.h"
 #include "runtime/board/failure.h"
@@ -20,6 +21,13 @@ namespace {
 constexpr uint64_t kLongBytes = 256 << 10;
 // Bounds the descriptors that a client can make the daemon keep.
 constexpr int kWatchesMax = 256;
+
+board::Board BoardOf(const Mapping& mapping, const board::BoardShape& shape,
+                     const OperationHost& host) {
+  board::Board board(mapping.data(), shape);
+  if (host.recorder != nullptr) board.KeepCalls(host.recorder->calls());
+  return board;
+}
 
 }  // namespace
 
@@ -49,8 +57,10 @@ Communicator::Communicator(CommunicatorKey key, uint64_t id, uint64_t epoch, int
       numbers_(std::move(numbers)),
       board_fd_(std::move(board_fd)),
       mapping_(std::make_shared<const Mapping>(std::move(mapping))),
-      board_(mapping_->data(),
-             board::BoardShape{static_cast<int>(numbers_.size()), world, numbers_.data(), device}),
+      board_(BoardOf(
+          *mapping_,
+          board::BoardShape{static_cast<int>(numbers_.size()), world, numbers_.data(), device},
+          *host)),
       server_(board_, this),
       use_words_(absl::StrCat("a call on communicator '", key_.name, "'")) {
   board::Board(board_).Initialize(id, epoch, key_.name.c_str());
@@ -61,6 +71,7 @@ Communicator::~Communicator() {
   host_->loop->Cancel(timer_);
   if (engine_ != nullptr) engine_->Close(wire_id_);
   if (captures_ != nullptr) captures_->End();
+  NoteClosed();
 }
 
 void Communicator::SetMembers(std::vector<Member> members) {

@@ -31,7 +31,9 @@
 namespace shunt::daemon {
 
 class NamedMemory;
+class Recorder;
 class Scheduler;
+struct ExchangeNote;
 struct Probe;
 
 // Names a communicator: two tenants, or two jobs of one, never meet.
@@ -59,6 +61,7 @@ struct OperationHost {
   memory::RegionTable* regions = nullptr;
   Scheduler* scheduler = nullptr;
   EventLoop* loop = nullptr;
+  Recorder* recorder = nullptr;  // null: nothing is kept, as in some tests
   // Null without a cluster. Set once, before the first join.
   cluster::Cluster* cluster = nullptr;
   NodeEngine* engine = nullptr;
@@ -101,6 +104,10 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   bool spans_nodes() const { return board_.shape().spans_nodes(); }
   bool device() const { return board_.shape().device; }
   uint64_t wire_id() const { return wire_id_; }
+  // For the recorder's readers: its ranks' calls lie there.
+  const board::Board& board() const { return board_; }
+  // By number; empty if all ranks are here.
+  std::vector<std::string> NodeNames() const;
   NodeEngine* engine() const { return engine_; }
   // Before it is shared with anybody: this node's ranks, in order.
   void SetMembers(std::vector<Member> members);
@@ -111,6 +118,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // OK, or why the communicator takes no more work.
   absl::Status FailureStatus() const { return server_.FailureStatus(); }
   std::string LastCall(int rank) const { return server_.LastCall(rank); }
+  uint64_t Posted(int rank) const { return server_.Posted(rank); }
 
   // The rank has left, or its process has died: all operations that need it end. True if it was
   // there.
@@ -196,6 +204,11 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // Begins what this node's ranks have all called, on a communicator that spans nodes.
   void RunRemote(uint32_t channel);
   void Exchanged(uint32_t channel, uint64_t seq, const absl::Status& outcome);
+  // recorder/communicator_notes.cc: what the recorder keeps of it.
+  std::shared_ptr<ExchangeNote> NoteExchange(uint32_t channel, uint64_t seq,
+                                             const CollectiveSpec& spec) const;
+  static void NoteExchanged(const std::shared_ptr<ExchangeNote>& note, bool succeeded);
+  void NoteClosed() const;
   // Another node's ranks, or the way to them, have failed.
   void Fail(const NodeFailure& failure);
   // The deadline of an exchange has passed: asks the other nodes which of their ranks have not
@@ -291,6 +304,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
     int rank = 0;  // of the call in the works, by its place here
     board::CallRecord record;
     int64_t deadline_ns = kNeverNs;
+    std::shared_ptr<ExchangeNote> note;  // of the call in the works; may be null
   };
   std::vector<NodeKey> nodes_;
   std::vector<int32_t> node_of_;  // by number

@@ -106,6 +106,7 @@ void Communicator::RunRemote(uint32_t channel) {
     const int first = board_.RankOf(channel, 0);
     call.rank = state.rank = first;
     call.record = state.record = board::LastCallRecord(board_, first);
+    call.note = state.note = NoteExchange(channel, state.next, call.spec);
     call.done = [self = shared_from_this(), channel, seq = state.next](const absl::Status& s) {
       self->Exchanged(channel, seq, s);
     };
@@ -124,6 +125,7 @@ void Communicator::Exchanged(uint32_t channel, uint64_t seq, const absl::Status&
   }
   std::unique_lock lock(mutex_);
   RemoteChannel& state = remote_[channel];
+  NoteExchanged(state.note, outcome.ok());
   state.busy = false;
   exchanging_ns_.Add(static_cast<uint64_t>(NowNs() - state.began_ns));
   ++state.next;

@@ -225,6 +225,7 @@ uint64_t CommunicatorTable::Join(const std::shared_ptr<Session>& session,
       record.joining->gave_up.erase(args.rank);
       Participant& participant = record.joining->ranks[args.rank];
       participant.join_id = join_id;
+      participant.asked_ns = NowNs();
       participant.session = session;
       participant.daemon_posts = args.daemon_posts;
       participant.done = std::move(done);
@@ -601,7 +602,7 @@ std::vector<CommunicatorView> CommunicatorTable::View() const {
   std::lock_guard lock(mutex_);
   for (const auto& [id, communicator] : by_id_) {
     CommunicatorView view{
-        communicator->key(), id, communicator->epoch(), communicator->world(), "ready", "", {}};
+        communicator->key(), id, communicator->epoch(), communicator->world(), "ready", "", 0, {}};
     const absl::Status failure = communicator->FailureStatus();
     if (!failure.ok()) {
       view.state = "failed";
@@ -623,15 +624,17 @@ std::vector<CommunicatorView> CommunicatorTable::View() const {
                             record.joining->terms.world_size,
                             "joining",
                             "",
+                            kNeverNs,
                             {}};
       for (const auto& [rank, participant] : record.joining->ranks) {
+        view.waits_since_ns = std::min(view.waits_since_ns, participant.asked_ns);
         view.ranks.push_back({rank, participant.session->peer.pid, participant.session->id, ""});
       }
       std::sort(view.ranks.begin(), view.ranks.end(),
                 [](const auto& a, const auto& b) { return a.rank < b.rank; });
       views.push_back(std::move(view));
     } else if (record.is_idle) {
-      views.push_back({key, 0, record.epochs, record.last_world, "idle", "", {}});
+      views.push_back({key, 0, record.epochs, record.last_world, "idle", "", 0, {}});
     }
   }
   return views;

@@ -45,6 +45,7 @@ struct CommunicatorView {
   int world = 0;
   std::string state;
   std::string failure;
+  int64_t waits_since_ns = 0;  // "joining": when the first of its ranks asked
   struct Rank {
     int rank;
     int32_t pid;
@@ -93,6 +94,7 @@ class CommunicatorTable {
  private:
   struct Participant {
     uint64_t join_id = 0;
+    int64_t asked_ns = 0;
     std::shared_ptr<Session> session;
     bool daemon_posts = false;
     EventLoop::TimerId timer = 0;

@@ -299,6 +299,15 @@ constexpr ConfigKey kOwnKeys[] = {
     {"gpu.mps", "\"off\" or \"use\"",
      "whether the workers are clients of NVIDIA's MPS; off: not even where it runs", "off",
      SetGpuMps},
+    {"recorder.calls", "an integer from 0 to 256",
+     "last calls of each rank that are kept, rounded up to a power of two; 0: none", "128",
+     SetInteger<&Config::recorder_calls, 0, 256>},
+    {"recorder.transfers", "an integer from 0 to 1048576", "last transfers that are kept; 0: none",
+     "1024", SetInteger<&Config::recorder_transfers, 0, 1048576>},
+    {"recorder.memory", kSizeWords,
+     "what the daemon keeps at most of transfers, of exchanges with other nodes, and of "
+     "communicators that have ended",
+     "8MiB", SetSize<&Config::recorder_memory>},
     {"storage.roots", kRootWords,
      "directories below which sessions may open and create files, with the daemon's rights; files "
      "that clients open themselves need none",

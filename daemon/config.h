@@ -41,6 +41,11 @@ struct Config {
   int64_t max_sessions_per_tenant = 4096;
   int64_t max_communicators_per_session = 1024;
   int64_t max_regions_per_session = 4096;
+  // [recorder]
+  int64_t recorder_calls = 128;       // of each rank, 0: off
+  int64_t recorder_transfers = 1024;  // 0: off
+  uint64_t recorder_memory = 8 << 20;
+
   int64_t spin_us = -1;  // -1: 20 while CPUs are plenty, else 0
 
   std::string gpu_enabled = "auto";  // [gpu]; "on", "off"
@@ -54,7 +59,7 @@ struct Config {
 
   std::string page_address;               // [page]; "": no page
   std::vector<std::string> admin_remote;  // [admin]: names of certificates
-  std::string metrics_address;  // [metrics]; "": none
+  std::string metrics_address;            // [metrics]; "": none
   uint64_t metrics_link_capacity = 0;
 
   cluster::ClusterConfig cluster;  // the section [cluster]

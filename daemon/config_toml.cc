@@ -95,8 +95,9 @@ absl::Status ApplyTable(const toml::table& table, const std::string& prefix, std
   for (const auto& [key_node, node] : table) {
     const std::string name = absl::StrCat(prefix, std::string(key_node.str()));
     if (const auto* section = node.as_table();
-        section != nullptr && (name == "cluster" || name == "gpu" || name == "metrics" ||
-                               name == "storage" || name == "page" || name == "admin")) {
+        section != nullptr &&
+        (name == "cluster" || name == "gpu" || name == "metrics" || name == "recorder" ||
+         name == "storage" || name == "page" || name == "admin")) {
       SHUNT_RETURN_IF_ERROR(ApplyTable(*section, absl::StrCat(name, "."), path, config));
       continue;
     }

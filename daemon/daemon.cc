@@ -32,6 +32,7 @@
 #include "daemon/metrics/interface.h"
 #include "daemon/page/page_server.h"
 #include "daemon/probe.h"
+#include "daemon/recorder/recorder.h"
 #include "daemon/remote_admin.h"
 #include "daemon/scheduler.h"
 #include "daemon/services.h"
@@ -136,7 +137,11 @@ CommunicatorTable::Limits LimitsOf(const Config& config) {
 class DaemonImpl : public Daemon {
  public:
   DaemonImpl(const Config& config, GivenSockets given)
-      : config_(config), live_(config), given_(std::move(given)) {}
+      : config_(config),
+        live_(config),
+        given_(std::move(given)),
+        recorder_({static_cast<uint32_t>(config.recorder_calls),
+                   static_cast<size_t>(config.recorder_transfers), config.recorder_memory}) {}
 
   ~DaemonImpl() override {
     if (!started_) {
@@ -176,6 +181,7 @@ class DaemonImpl : public Daemon {
     operations_.scheduler = &scheduler_;
     operations_.loop = loop_.get();
     operations_.probe = &probe_;
+    operations_.recorder = &recorder_;
     communicators_ = std::make_unique<CommunicatorTable>(LimitsOf(config_), &operations_);
 
     StoreRegions::Options stores = StoresOf(config_);
@@ -203,6 +209,7 @@ class DaemonImpl : public Daemon {
     gpu_engine_ = std::make_unique<GpuEngine>(gpus_.get(), device_regions_.get(), regions_.get());
     operations_.gpus = gpu_engine_.get();
     transfers_->UseGpus(gpu_engine_.get(), device_regions_.get());
+    transfers_->UseRecorder(&recorder_);
     remote_sections_ = std::make_unique<RemoteSections>(
         loop_.get(), config_.cluster.enabled() ? cluster::NodeName(config_.cluster) : "");
 
@@ -225,6 +232,7 @@ class DaemonImpl : public Daemon {
     context.transfers = transfers_.get();
     context.remote_sections = remote_sections_.get();
     context.probe = &probe_;
+    context.recorder = &recorder_;
     services_ = std::make_unique<Services>(std::move(context));
 
     Scheduler::Options options;
@@ -537,6 +545,11 @@ class DaemonImpl : public Daemon {
     events.notify_agent = [this](const cluster::AgentNotice& notice) {
       return transfers_->agents().Deliver(notice);
     };
+    events.records = [this](const v1::PeerRecordsRequest& request,
+                            std::function<void(v1::NodeRecords)> done) {
+      services_->CollectRecords({request.uid(), request.all()}, request.open_only(),
+                                std::move(done));
+    };
     events.open_span = [this](const cluster::CommunicatorMap& map,
                               std::function<void(absl::Status)> done) {
       OpenAggregation(map, std::move(done));
@@ -631,6 +644,7 @@ class DaemonImpl : public Daemon {
   const Config config_;  // as it started
   Config live_;          // with what was read again since; of the thread that calls Reload
   GivenSockets given_;
+  Recorder recorder_;
   Liveness liveness_;
   // What the parts below count in.
   Probe probe_;

@@ -315,6 +315,45 @@ class Server : public GrpcServer {
         services_->context().probe);
   }
 
+  // One that is answered later: (peer, request, reply), where `reply` takes the response, on any
+  // thread, once or never.
+  template <typename Service, typename Request, typename Response, typename F>
+  void OnPeerLater(std::type_identity_t<Service>* service,
+                   void (Service::*method)(grpc::ServerContext*, Request*,
+                                           grpc::ServerAsyncResponseWriter<Response>*,
+                                           grpc::CompletionQueue*, grpc::ServerCompletionQueue*,
+                                           void*),
+                   F f) {
+    using C = Call<Service, Request, Response>;
+    C::Expect(
+        service, queue_.get(), method,
+        [this, f](C* call) {
+          const absl::StatusOr<Peer> peer = PeerOf(call->peer());
+          if (!peer.ok()) return call->Reply(peer.status());
+          // The call may go before the answer comes.
+          struct Asked {
+            std::mutex mutex;
+            C* call;
+          };
+          auto asked = std::make_shared<Asked>();
+          asked->call = call;
+          call->on_cancel = [asked] {
+            const std::lock_guard lock(asked->mutex);
+            if (C* const gone = std::exchange(asked->call, nullptr); gone != nullptr) {
+              gone->Reply(absl::CancelledError("the caller gave up"));
+            }
+          };
+          f(*peer, call->request, [asked](Response response) {
+            const std::lock_guard lock(asked->mutex);
+            C* const waiting = std::exchange(asked->call, nullptr);
+            if (waiting == nullptr) return;
+            waiting->response = std::move(response);
+            waiting->Reply(absl::OkStatus());
+          });
+        },
+        services_->context().probe);
+  }
+
   // One of a session: (call, session); replies itself if it gives OK, else with what it gives.
   template <typename Service, typename Request, typename Response, typename F>
   void OnSession(std::type_identity_t<Service>* service,
@@ -499,6 +538,10 @@ void Server::ExpectAll() {
   ExpectTransfers();
   ExpectStorage();
 
+  OnPeerLater(&admin_, &A::RequestGetRecords,
+              [services](const Peer& peer, const v1::GetRecordsRequest& request, auto reply) {
+                services->GetRecords(peer, request, std::move(reply));
+              });
   OnPeer(
       &admin_, &A::RequestGetStatus,
       [services](const Peer& peer, const v1::GetStatusRequest&, v1::GetStatusResponse* response) {

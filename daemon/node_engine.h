@@ -29,6 +29,7 @@
 
 namespace shunt::daemon {
 
+struct ExchangeNote;
 struct Probe;
 
 // A node, in one life of its daemon.
@@ -131,10 +132,11 @@ class NodeEngine {
     uint64_t sequence = 0;
     CollectiveSpec spec{};                             // of ranks; kSend for a pair
     std::vector<exchange::Exchange::LocalRank> local;  // this node's, by rank; of a pair: the one
-    std::vector<board::VRow> tables;  // all_to_all_v: `world` rows of each local rank
-    std::shared_ptr<void> pins;       // keeps the buffers
-    int rank = 0;                     // this node's first, by its place on the node
-    board::CallRecord record;         // its call, for messages
+    std::vector<board::VRow> tables;     // all_to_all_v: `world` rows of each local rank
+    std::shared_ptr<void> pins;          // keeps the buffers
+    int rank = 0;                        // this node's first, by its place on the node
+    board::CallRecord record;            // its call, for messages
+    std::shared_ptr<ExchangeNote> note;  // for the recorder; may be null
     std::function<void(const absl::Status&)> done;
   };
   void Begin(Call call);
@@ -146,6 +148,22 @@ class NodeEngine {
 
   // On the driving thread, soon; never, if the engine stops first.
   void Post(std::function<void()> f);
+
+  // How everything stands, for people: on the driving thread, soon; never, if the engine stops
+  // first. recorder/engine_view.cc
+  struct EngineView {
+    struct Link {
+      NodeKey node;
+      transport::PeerTransport::LinkState state;
+      bool up = false;
+      std::string gone;  // why it was forgotten
+    };
+    std::vector<Link> links;  // to nodes that are known at present
+    std::vector<pull::PullEngine::FlowProgress> flows;
+    uint64_t granted_bytes = 0, grant_limit = 0;
+    int64_t now_ns = 0;
+  };
+  void Look(std::function<void(const EngineView&)> seen);
 
   // What was measured of the way to the other nodes. Any thread.
   exchange::LinkNumbers numbers() const;

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/node_engine_state.h"
 #include "daemon/probe.h"
+#include "daemon/recorder/recorder.h"
 #include "runtime/core/clock.h"
 #include "runtime/core/fnv.h"
 
@@ -178,6 +179,7 @@ void NodeEngine::StartCall(Call call) {
   r.net = setup.shape.net;
   r.slices = setup.shape.slices;
   r.model = policies.policy().model;
+  NoteBegun(r.call.note.get(), r.began_ns, Name(r.net.algorithm).data(), r.slices);
   r.data = std::make_unique<exchange::Exchange>(std::move(setup), transport_.get(), &pool_,
                                                 number << 32);
   running_.emplace(number, std::move(running));

@@ -89,6 +89,16 @@ class Admin final : public RemoteAdmin, public v1::Admin::CallbackService {
       return absl::OkStatus();
     });
   }
+  // Its answer may come late or never, and every node of the cluster gives the same.
+  grpc::ServerUnaryReactor* GetRecords(grpc::CallbackServerContext* context,
+                                       const v1::GetRecordsRequest*,
+                                       v1::GetRecordsResponse*) override {
+    return Answer(context, [](const Services&, const Peer&) {
+      return absl::FailedPreconditionError(
+          "records are not served over the network; run shuntctl on a node, whose daemon asks the "
+          "others");
+    });
+  }
   // What changes something; what is not here is answered with UNIMPLEMENTED.
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context, const v1::DrainRequest*,
                                   v1::DrainResponse*) override {

@@ -34,6 +34,8 @@
 
 namespace shunt::daemon {
 
+class Recorder;
+
 // What the handlers work on. The owner (Daemon) keeps all of it alive.
 struct ServiceContext {
   const Config* config = nullptr;
@@ -54,6 +56,7 @@ struct ServiceContext {
   TransferTable* transfers = nullptr;
   RemoteSections* remote_sections = nullptr;
   Probe* probe = nullptr;  // null: nobody counts
+  Recorder* recorder = nullptr;
 };
 
 struct OpenedSession {
@@ -196,6 +199,19 @@ class Services {
   // All that root sees, bounded.
   v1::StatusPage GetStatusPage() const;
   const Drain& drain() const { return drain_; }
+
+  // recorder/snapshot.cc: of this node. `done` at once, or on the engine's thread; never, if the
+  // daemon stops first.
+  struct Viewer {
+    uint32_t uid = 0;
+    bool all = false;
+  };
+  static Viewer ViewerOf(const Peer& peer);
+  void CollectRecords(const Viewer& viewer, bool open_only,
+                      std::function<void(v1::NodeRecords)> done) const;
+  // recorder/all_nodes.cc: of all nodes. As CollectRecords; on any thread.
+  using RecordsReply = std::function<void(v1::GetRecordsResponse)>;
+  void GetRecords(const Peer& peer, const v1::GetRecordsRequest& request, RecordsReply reply) const;
 
   // From now on nothing new begins: UNAVAILABLE.
   void BeginStop() { stopping_.store(true); }

@@ -16,6 +16,10 @@ namespace shunt::tools {
 namespace {
 
 constexpr auto kTimeout = std::chrono::seconds(10);
+// The daemon waits for other nodes meanwhile.
+constexpr auto kRecordsTimeout = std::chrono::seconds(20);
+// Records of many nodes are large.
+constexpr int kAnswerBytesMax = 1 << 30;
 constexpr auto kConnectTimeout = std::chrono::seconds(5);
 
 absl::StatusOr<std::string> ReadPem(const char* flag, const std::string& path) {
@@ -44,11 +48,12 @@ struct AdminClient::Impl {
   template <typename Request, typename Response>
   absl::StatusOr<Response> Ask(grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*,
                                                                        const Request&, Response*),
-                               const Request& request = Request()) {
+                               const Request& request = Request(),
+                               std::chrono::seconds timeout = kTimeout) {
     unreachable = true;
     SHUNT_RETURN_IF_ERROR(target.remote() ? Connect() : Probe());
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+    context.set_deadline(std::chrono::system_clock::now() + timeout);
     Response response;
     const grpc::Status status = (stub.get()->*method)(&context, request, &response);
     if (status.ok()) {
@@ -105,17 +110,19 @@ absl::StatusOr<std::unique_ptr<AdminClient>> AdminClient::Make(Target target) {
   auto impl = std::make_unique<Impl>();
   impl->target = std::move(target);
   const Target& to = impl->target;
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kAnswerBytesMax);
   if (to.remote()) {
     grpc::SslCredentialsOptions options;
     SHUNT_ASSIGN_OR_RETURN(options.pem_root_certs, ReadPem("--ca", to.ca));
     SHUNT_ASSIGN_OR_RETURN(options.pem_cert_chain, ReadPem("--cert", to.cert));
     SHUNT_ASSIGN_OR_RETURN(options.pem_private_key, ReadPem("--key", to.key));
-    grpc::ChannelArguments arguments;
     if (!to.node.empty()) arguments.SetSslTargetNameOverride(to.node);
     impl->channel = grpc::CreateCustomChannel(to.address, grpc::SslCredentials(options), arguments);
   } else {
-    impl->channel = grpc::CreateChannel("unix:" + std::filesystem::absolute(to.socket).string(),
-                                        grpc::InsecureChannelCredentials());
+    impl->channel =
+        grpc::CreateCustomChannel("unix:" + std::filesystem::absolute(to.socket).string(),
+                                  grpc::InsecureChannelCredentials(), arguments);
   }
   impl->stub = v1::Admin::NewStub(impl->channel);
   return std::unique_ptr<AdminClient>(new AdminClient(std::move(impl)));
@@ -151,6 +158,10 @@ absl::StatusOr<v1::ListLinksResponse> AdminClient::Links() {
 
 absl::StatusOr<v1::ListTransfersResponse> AdminClient::Transfers() {
   return impl_->Ask(&v1::Admin::Stub::ListTransfers);
+}
+
+absl::StatusOr<v1::GetRecordsResponse> AdminClient::Records(const v1::GetRecordsRequest& request) {
+  return impl_->Ask(&v1::Admin::Stub::GetRecords, request, kRecordsTimeout);
 }
 
 absl::Status AdminClient::Drain(const v1::DrainRequest& request) {

@@ -38,6 +38,8 @@ class AdminClient {
   absl::StatusOr<v1::ExplainResponse> Explain(const v1::ExplainRequest& request);
   absl::StatusOr<v1::ListLinksResponse> Links();
   absl::StatusOr<v1::ListTransfersResponse> Transfers();
+  // Of all nodes that answer in time: up to 20 s.
+  absl::StatusOr<v1::GetRecordsResponse> Records(const v1::GetRecordsRequest& request);
   absl::Status Drain(const v1::DrainRequest& request);
 
   bool unreachable() const;

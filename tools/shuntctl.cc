@@ -9,6 +9,7 @@
 #include "daemon/version.h"
 #include "tools/admin_client.h"
 #include "tools/completion.h"
+#include "tools/record_commands.h"
 #include "tools/show.h"
 
 namespace shunt::tools {
@@ -112,7 +113,7 @@ std::vector<OptionWords> WordsOf(const CLI::App& command) {
     out.help = option->get_description();
     if (!option->get_lnames().empty()) out.name = "--" + option->get_lnames().front();
     out.takes_value = option->get_items_expected_max() > 0 && !out.name.empty();
-    for (const char* file : {"--socket", "--svg", "--ca", "--cert", "--key"}) {
+    for (const char* file : {"--socket", "--svg", "--out", "--ca", "--cert", "--key"}) {
       out.takes_file = out.takes_file || out.name == file;
     }
     if (out.name.empty() && command.get_name() == "completion") {
@@ -134,13 +135,14 @@ int Complete(const CLI::App& app, const std::string& shell) {
   return script.ok() ? Print(*script) : FailUsage(std::string(script.status().message()));
 }
 
-int Run(const std::string& command, Arguments& arguments) {
+int Run(const std::string& command, const RecordCommands& record_commands, Arguments& arguments) {
   auto client = AdminClient::Make(arguments.target);
   if (!client.ok()) return FailUsage(std::string(client.status().message()));
   const Shown to{**client, arguments.json, Style::OfStdout()};
   const auto interval = [&](double otherwise) {
     return arguments.interval > 0 ? arguments.interval : otherwise;
   };
+  if (const auto code = record_commands.Run(command, to)) return *code;
   if (command == "status") return ShowStatus(to);
   if (command == "topology") return ShowTopology(to, arguments.svg, interval(0.5));
   if (command == "links") return ShowLinks(to, interval(0.5));
@@ -183,6 +185,7 @@ int Main(int argc, char** argv) {
   // --socket may also follow the command.
   app.fallthrough();
   AddCommands(app, arguments);
+  const RecordCommands record_commands(&app, &arguments.json);
   try {
     app.parse(argc, argv);
   } catch (const CLI::RequiredError& error) {
@@ -203,7 +206,7 @@ int Main(int argc, char** argv) {
   }
   const std::string command = app.get_subcommands().front()->get_name();
   if (command == "completion") return Complete(app, arguments.shell);
-  return Run(command, arguments);
+  return Run(command, record_commands, arguments);
 }
 
 }  // namespace

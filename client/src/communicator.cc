@@ -95,6 +95,7 @@ absl::Status Communicator::Attach(const Joined& joined, int board_fd) {
   member_options.counts = count == nullptr || std::string_view(count) != "0";
   board::MemberHost* const host = this;
   board_ = board::Board(board_memory_.data(), shape);
+  board_.KeepCallsAsTold();
   member_ = std::make_unique<board::Member>(board_, rank_on_node_, host, member_options);
   if (options_.device) streams_ = std::make_unique<cuda::StreamCalls>(this);
   session_->Add(this);

@@ -1,5 +1,5 @@
-// Asks other daemons about their agents. Every question ends: with an answer, with the loss of the
-// peer, or in time. On the event loop's thread.
+// Asks other daemons about their agents, and what they have recorded. Every question ends: with an
+// answer, with the loss of the peer, or in time. On the event loop's thread.
 #pragma once
 
 #include <chrono>
@@ -9,10 +9,13 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "daemon/cluster/agents.h"
+#include "daemon/cluster/cluster.h"
 #include "daemon/cluster/peer_table.h"
 #include "daemon/event_loop.h"
+#include "runtime/recorder/lateness.h"
 
 namespace shunt::cluster {
 
@@ -30,6 +33,10 @@ class AgentCaller {
   void NotifyAgent(const std::string& node, const AgentNotice& notice,
                    std::chrono::nanoseconds timeout, std::function<void(const absl::Status&)> done);
 
+  // As Cluster says. records_caller.cc
+  void AskRecords(const std::string& node, const Cluster::RecordsQuery& query,
+                  std::chrono::nanoseconds timeout, Cluster::RecordsDone done);
+
   void PeerLost(const std::string& node, std::string_view why);
   // Ends all with UNAVAILABLE, and so all that come later.
   void Stop();
@@ -42,6 +49,10 @@ class AgentCaller {
     daemon::EventLoop::TimerId timer = 0;
   };
   using Ask = std::function<void(PeerClient* client, uint64_t incarnation, uint64_t question)>;
+
+  struct RecordsQuestion;
+  // The next question of one's clock, or, after the last of these, of its records.
+  void AskOn(std::shared_ptr<RecordsQuestion> asked);
 
   // Calls `ask` when the node is up; `ended` once if it comes to nothing.
   void Begin(const std::string& node, std::chrono::nanoseconds timeout, Ask ask, Ended ended);

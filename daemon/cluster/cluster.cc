@@ -130,6 +130,13 @@ class ClusterImpl : public Cluster, private PeerHandler {
     });
   }
 
+  void AskRecords(const std::string& node, const RecordsQuery& query,
+                  std::chrono::nanoseconds timeout, RecordsDone done) override {
+    loop_->Post([this, node, query, timeout, done = std::move(done)]() mutable {
+      agents_->AskRecords(node, query, timeout, std::move(done));
+    });
+  }
+
   ClusterView GetView() override {
     ClusterView view;
     OnLoop([this, &view] {
@@ -258,6 +265,7 @@ class ClusterImpl : public Cluster, private PeerHandler {
   void OnPing(IncomingPtr<v1::PingRequest, v1::PingResponse> call) override {
     if (peers_ == nullptr) return call->Reply(absl::UnavailableError("shuntd is starting"));
     *call->response.mutable_identity() = Identity(self_);
+    call->response.set_monotonic_ns(NowNs());
     call->Reply(absl::OkStatus());
   }
 
@@ -319,6 +327,20 @@ class ClusterImpl : public Cluster, private PeerHandler {
     AdmitAgentCall(call, events_.notify_agent != nullptr, [this, call] {
       const auto notice = FromProto(call->request, call->request.caller().node());
       call->Reply(notice.ok() ? events_.notify_agent(*notice) : notice.status());
+    });
+  }
+
+  void OnRecords(IncomingPtr<v1::PeerRecordsRequest, v1::PeerRecordsResponse> call) override {
+    Admit(call, [this, call] {
+      if (!events_.records) return call->Reply(absl::UnimplementedError("nothing is recorded"));
+      events_.records(call->request, [loop = loop_, call](v1::NodeRecords records) {
+        // Calls are the loop's.
+        auto shared = std::make_shared<v1::NodeRecords>(std::move(records));
+        loop->Post([call, shared] {
+          *call->response.mutable_records() = std::move(*shared);
+          call->Reply(absl::OkStatus());
+        });
+      });
     });
   }
 

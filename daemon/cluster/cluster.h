@@ -23,6 +23,7 @@
 #include "daemon/cluster/rendezvous_table.h"
 #include "daemon/cluster/view.h"
 #include "daemon/event_loop.h"
+#include "shunt/v1/peer.pb.h"
 
 namespace grpc {
 class Service;
@@ -74,6 +75,10 @@ struct ClusterEvents {
   // What another node's daemon asks of this node's agents, for one of its users.
   std::function<absl::StatusOr<SectionAnswer>(const SectionQuery& query)> fetch_section;
   std::function<absl::Status(const AgentNotice& notice)> notify_agent;
+  // What this node has recorded, for another node's user. `done` on any thread, once or never.
+  std::function<void(const v1::PeerRecordsRequest& request,
+                     std::function<void(v1::NodeRecords)> done)>
+      records;
 };
 
 // For status commands.
@@ -119,6 +124,16 @@ class Cluster : public AgentPeers {
   // Asks a peer what its ranks called last.
   virtual void CallStatus(const std::string& node, uint64_t wire_id,
                           std::chrono::nanoseconds timeout, CallStatusDone done) = 0;
+  // Asks a peer what it has recorded, for a user, and what time its clock has: a few questions
+  // before, for the offset.
+  struct RecordsQuery {
+    uint32_t uid = 0;
+    bool all = false;
+    bool open_only = false;
+  };
+  using RecordsDone = std::function<void(absl::StatusOr<v1::NodeRecords>)>;
+  virtual void AskRecords(const std::string& node, const RecordsQuery& query,
+                          std::chrono::nanoseconds timeout, RecordsDone done) = 0;
   // The data connection to a peer is broken, which nobody noticed here: says hello again, so that
   // peer_lost and then peer_up come with other tokens.
   virtual void DataLost(const std::string& node, uint64_t incarnation, std::string why) = 0;

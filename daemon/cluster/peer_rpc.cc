@@ -62,6 +62,10 @@ class Client : public PeerClient {
                    RpcDone<v1::NotifyAgentResponse> done) override {
     calls_.Unary(stub_->async(), &Async::NotifyAgent, request, timeout, std::move(done));
   }
+  void Records(const v1::PeerRecordsRequest& request, Timeout timeout,
+               RpcDone<v1::PeerRecordsResponse> done) override {
+    calls_.Unary(stub_->async(), &Async::Records, request, timeout, std::move(done));
+  }
 
  private:
   using Async = v1::Peer::StubInterface::async_interface;
@@ -115,6 +119,11 @@ class Service : public v1::Peer::CallbackService {
                                         const v1::NotifyAgentRequest* in,
                                         v1::NotifyAgentResponse* out) override {
     return Accept(context, in, out, &PeerHandler::OnNotifyAgent);
+  }
+  grpc::ServerUnaryReactor* Records(grpc::CallbackServerContext* context,
+                                    const v1::PeerRecordsRequest* in,
+                                    v1::PeerRecordsResponse* out) override {
+    return Accept(context, in, out, &PeerHandler::OnRecords);
   }
 
  private:

@@ -61,6 +61,8 @@ class PeerClient {
                             RpcDone<v1::FetchPeerSectionResponse> done) = 0;
   virtual void NotifyAgent(const v1::NotifyAgentRequest& request, Timeout timeout,
                            RpcDone<v1::NotifyAgentResponse> done) = 0;
+  virtual void Records(const v1::PeerRecordsRequest& request, Timeout timeout,
+                       RpcDone<v1::PeerRecordsResponse> done) = 0;
 };
 
 // A call that has come in. It waits, as a record, until somebody replies.
@@ -95,6 +97,7 @@ class PeerHandler {
   virtual void OnFetchSection(
       IncomingPtr<v1::FetchPeerSectionRequest, v1::FetchPeerSectionResponse> call) = 0;
   virtual void OnNotifyAgent(IncomingPtr<v1::NotifyAgentRequest, v1::NotifyAgentResponse> call) = 0;
+  virtual void OnRecords(IncomingPtr<v1::PeerRecordsRequest, v1::PeerRecordsResponse> call) = 0;
 };
 
 class PeerServer {

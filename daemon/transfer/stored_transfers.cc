@@ -145,6 +145,7 @@ absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::MakeStored(const Sides&
     setup.counterpart_text = absl::StrCat("agent \"", agent, "\" of session ", theirs);
   }
   SHUNT_RETURN_IF_ERROR(ReserveNotification(sides, posted, &setup));
+  setup.with = stores->front().region->label;
   auto mover = std::make_shared<StoreMover>(std::move(moved));
   setup.moved = [mover] { return mover->bytes_done(); };
   setup.cancel = [mover](const absl::Status& why) { mover->Cancel(why); };

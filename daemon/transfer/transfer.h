@@ -48,6 +48,8 @@ class Transfer final : public p2p::Work {
     p2p::Priority priority = p2p::Priority::kBulk;
     std::string other;      // for who looks on: agent "NAME" or "NAME@NODE"; empty: own memory
     pull::FlowId flow = 0;  // with another node: the engine's number
+    // For the recorder: the other side in words, and its node, unless it is this one.
+    std::string with, node;
     std::function<uint64_t()> moved;  // bytes, of one with a store
     // Either a copy here, and every region that it touches; or what ends it on another thread,
     // which then calls Finish.
@@ -85,12 +87,15 @@ class Transfer final : public p2p::Work {
   p2p::Priority priority() const { return setup_.priority; }
   const std::string& other() const { return setup_.other; }
   pull::FlowId flow() const { return setup_.flow; }
-  int64_t posted_ns() const { return posted_ns_; }
   // What is in place; of one with another node its engine knows (0 here).
   uint64_t bytes_done() const {
     if (setup_.copier != nullptr) return setup_.copier->bytes_done();
     return setup_.moved ? setup_.moved() : 0;
   }
+  const Setup& setup() const { return setup_; }
+  int64_t posted_ns() const { return posted_ns_; }
+  int64_t began_ns() const { return began_ns_.load(std::memory_order_relaxed); }
+  int64_t ended_ns() const { return ended_ns_; }  // in `ended` and after it
 
   // In `ended` and after it.
   TransferReport report() const;

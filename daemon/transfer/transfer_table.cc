@@ -7,6 +7,7 @@
 #include "daemon/event_signal.h"
 #include "daemon/node_engine.h"
 #include "daemon/probe.h"
+#include "daemon/recorder/transfer_notes.h"
 #include "daemon/transfer/held_regions.h"
 #include "runtime/core/clock.h"
 #include "runtime/core/status.h"
@@ -162,6 +163,8 @@ absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::Begin(const SessionPtr&
   if (sides.published != nullptr) {
     setup.other = sides.published->agent;
     if (sides.remote()) absl::StrAppend(&setup.other, "@", sides.published->node);
+    setup.with = absl::StrCat("agent \"", sides.published->agent, "\"");
+    setup.node = sides.published->node;
   }
   std::function<void()> start;
   SHUNT_ASSIGN_OR_RETURN(const std::shared_ptr<Transfer> transfer,
@@ -315,6 +318,7 @@ void TransferTable::Ended(Transfer& transfer) {
     probe_->transfers.Ended(report, transfer.priority());
     if (transfer.on_ring()) probe_->answers.Answered(report.outcome.code());
   }
+  if (recorder_ != nullptr) recorder_->Add(NoteOf(transfer));
   if (transfer.on_ring()) transfer.session().Complete(transfer.id(), report.outcome.code());
   for (const UniqueFd& event : events) SignalClientEventFd(event.get());
   if (waiter) waiter(report);
@@ -477,6 +481,15 @@ void TransferTable::SessionGone(const Session& session) {
         flow, absl::UnavailableError(absl::StrCat("its agent's process (pid ", session.peer.pid,
                                                   ") has ended meanwhile")));
   }
+}
+
+std::vector<std::shared_ptr<const Transfer>> TransferTable::Running() const {
+  std::vector<std::shared_ptr<const Transfer>> all;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, of] : sessions_) {
+    for (const auto& [number, transfer] : of.transfers) all.push_back(transfer);
+  }
+  return all;
 }
 
 void TransferTable::CancelAll(const absl::Status& why) {

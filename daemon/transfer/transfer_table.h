@@ -35,6 +35,7 @@
 namespace shunt::daemon {
 
 class NodeEngine;
+class Recorder;
 struct Probe;
 
 // Thread-safe.
@@ -61,6 +62,8 @@ class TransferTable {
   }
   // What moves payload between nodes; before the first request. It outlives the last one.
   void UseNodes(NodeEngine* engine) { engine_ = engine; }
+  // Who keeps what has ended; before the first request. It outlives the last one.
+  void UseRecorder(Recorder* recorder) { recorder_ = recorder; }
 
   // ---- Lists: descriptors with a number, of one session.
 
@@ -115,6 +118,7 @@ class TransferTable {
   // Everything in flight ends.
   void CancelAll(const absl::Status& why);
   size_t in_flight() const { return in_flight_.load(); }
+  std::vector<std::shared_ptr<const Transfer>> Running() const;
 
   // What is under way, for who looks on; transfer_views.cc.
   struct InFlight {
@@ -221,6 +225,7 @@ class TransferTable {
   NodeEngine* engine_ = nullptr;
   GpuEngine* gpus_ = nullptr;  // null: no GPU is served
   DeviceRegions* devices_ = nullptr;
+  Recorder* recorder_ = nullptr;
   EventLoop* const loop_;
   const int threads_;
   Probe* const probe_;

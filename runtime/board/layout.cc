@@ -23,11 +23,16 @@ size_t SlotBytes(int participants) {
 
 size_t RanksOffset() { return RoundUp(sizeof(Header), kPage); }
 
-// After row, bell and last call of each rank.
+// Behind row, bell and last call of each rank.
 size_t TalliesOffset(int ranks) { return RanksOffset() + 3 * kLine * static_cast<size_t>(ranks); }
 
-size_t CollectivesOffset(int ranks) {
+size_t CallsOffset(int ranks) {
   return RoundUp(TalliesOffset(ranks) + sizeof(Tally) * static_cast<size_t>(ranks), kPage);
+}
+
+size_t CollectivesOffset(int ranks) {
+  return CallsOffset(ranks) +
+         sizeof(recorder::CallNote) * recorder::kCallsMax * static_cast<size_t>(ranks);
 }
 
 Channel::Geometry CollectiveGeometry(const BoardShape& shape) {
@@ -94,6 +99,7 @@ void Board::Initialize(uint64_t communicator_id, uint64_t epoch, const char* nam
   h.magic = kMagic;
   h.version = kVersion;
   h.world = shape_.world;
+  h.calls_kept = calls_kept_;
   h.communicator_id = communicator_id;
   h.epoch = epoch;
   const std::string_view words = name;
@@ -117,6 +123,11 @@ LastCall& Board::last_call(int rank) const {
 Tally& Board::tally(int rank) const {
   return *reinterpret_cast<Tally*>(base_ + TalliesOffset(shape_.ranks) +
                                    static_cast<size_t>(rank) * sizeof(Tally));
+}
+
+recorder::CallNote* Board::CallNotes(int rank) const {
+  return reinterpret_cast<recorder::CallNote*>(base_ + CallsOffset(shape_.ranks)) +
+         static_cast<size_t>(rank) * recorder::kCallsMax;
 }
 
 Channel Board::channel(uint32_t id) const {

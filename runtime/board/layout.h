@@ -5,6 +5,7 @@
 //   header     failure record, rank table
 //   ranks      a line each: futex word to sleep on; another: the rank's last call; more: what it
 //              counts
+//   calls      a ring of lines each: the rank's last calls, for people (runtime/recorder)
 //   channel 0  the collectives: all ranks take part, one sequence
 //   channel 1… an ordered pair of ranks each (send → receive), two participants, one sequence each
 //   beyond     an ordered pair of which one end is on another node: one participant
@@ -27,6 +28,7 @@
 #include <cstdint>
 
 #include "runtime/core/types.h"
+#include "runtime/recorder/call_ring.h"
 
 namespace shunt::board {
 
@@ -82,7 +84,7 @@ struct Header {
   uint32_t magic;
   uint32_t version;
   int32_t world;
-  uint32_t pad;
+  uint32_t calls_kept;  // of each rank; 0: the recorder is off
   uint64_t communicator_id;
   uint64_t epoch;
   char name[136];  // up to 128 bytes, terminated; for messages
@@ -101,6 +103,7 @@ struct alignas(kLine) LastCall {
   std::atomic<uint64_t> count;
   std::atomic<uint64_t>
       words;  // kind, dtype, redop (a byte each), root or peer (16 bits at bit 32)
+  std::atomic<uint64_t> calls;  // that are noted in the rank's ring
 };
 
 // What a rank counts (tally.h): lines of its own.
@@ -271,6 +274,8 @@ class Board {
   static size_t BytesFor(int world) { return BytesFor(BoardShape{world, world}); }
   // Fills the header of a fresh, zeroed board.
   void Initialize(uint64_t communicator_id, uint64_t epoch, const char* name);
+  // As many calls as the daemon has written into the header. Once: it may be changed by others.
+  void KeepCallsAsTold() { KeepCalls(header().calls_kept); }
 
   const BoardShape& shape() const { return shape_; }
   int ranks() const { return shape_.ranks; }
@@ -280,6 +285,10 @@ class Board {
   Bell& bell(int rank) const;
   LastCall& last_call(int rank) const;
   Tally& tally(int rank) const;
+  // The rank's last calls; of size 0 unless KeepCalls was called.
+  recorder::CallRing calls(int rank) const { return {CallNotes(rank), calls_kept_}; }
+  // So many of each rank, from now on, by this view and its copies.
+  void KeepCalls(uint32_t calls) { calls_kept_ = recorder::RingSize(calls); }
   // id 0: collectives; otherwise one of a pair.
   Channel channel(uint32_t id) const;
   uint32_t channel_count() const {
@@ -326,12 +335,14 @@ class Board {
   int PlanWorld(uint32_t channel) const { return channel == 0 ? shape_.world : 2; }
 
  private:
+  recorder::CallNote* CallNotes(int rank) const;
   uint32_t remote_pairs_begin() const {
     return 1 + static_cast<uint32_t>(shape_.ranks) * static_cast<uint32_t>(shape_.ranks);
   }
 
   std::byte* base_ = nullptr;
   BoardShape shape_;
+  uint32_t calls_kept_ = 0;
 };
 
 }  // namespace shunt::board

@@ -46,10 +46,15 @@ bool Operation::Post(uint64_t seq, uint8_t flags) {
                 bytes);
   }
   WriteTable(call_, channel_, seq, me_);
-  const bool posted = WritePost(board_, channel_, seq, me_, body);
+  const bool posted = WritePost(board_, channel_, seq, me_, body, started_ns, &note_);
+  if (!posted) NoteEnd(false);
   // After the post: others wait for that alone.
   if (posted && counts && channel_.id() == 0) NoteArrival(board_, rank_, seq, started_ns);
   return posted;
+}
+
+void Operation::NoteEnd(bool succeeded) {
+  if (note_ != 0) board_.calls(rank_).End(note_, NowNs(), succeeded);
 }
 
 Operation::Step Operation::Drive(MemberHost& host, uint32_t max_chunks) {
@@ -181,6 +186,7 @@ Operation::Step Operation::Ready(MemberHost& host) {
     return Fail(host, reason, -1, std::string_view(s.message().data(), s.message().size()));
   }
   phase_ = Phase::kRunning;
+  if (note_ != 0) board_.calls(rank_).Move(note_, NowNs());
   return Step::kMoved;
 }
 
@@ -309,6 +315,7 @@ Operation::Step Operation::Expire(MemberHost& host) {
 }
 
 Operation::Step Operation::Succeed() {
+  NoteEnd(outcome_.ok());
   ended_.store(true, std::memory_order_release);
   return Step::kEnded;
 }

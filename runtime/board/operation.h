@@ -74,6 +74,8 @@ class Operation {
   int64_t started_ns = 0;
 
  private:
+  // In the rank's ring of calls: it has ended.
+  void NoteEnd(bool succeeded);
   Step Arriving(MemberHost& host);
   Step Ready(MemberHost& host);
   Step Running(MemberHost& host, uint32_t max_chunks);
@@ -102,6 +104,7 @@ class Operation {
   bool first_look_ = true;
   ArrivalScan scan_;
   std::optional<Pass> pass_;
+  uint64_t note_ = 0;  // its number in the rank's ring of calls; 0: none
   uint32_t windows_in_ = 0;
   uint32_t windows_out_ = 0;
   absl::Status outcome_;

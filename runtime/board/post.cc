@@ -85,11 +85,12 @@ void WriteTable(const Call& call, const Channel& channel, uint64_t seq, int part
 }
 
 bool WritePost(const Board& board, const Channel& channel, uint64_t seq, int participant,
-               const PostBody& body) {
+               const PostBody& body, int64_t posted_ns, uint64_t* note) {
   RenewMarks(channel, seq, participant);
   Post& post = channel.post(seq, participant);
   WriteWords(&post.body, &body, sizeof(body));
-  LastCall& last = board.last_call(board.RankOf(channel.id(), participant));
+  const int rank = board.RankOf(channel.id(), participant);
+  LastCall& last = board.last_call(rank);
   last.sequence.store(seq, std::memory_order_relaxed);
   last.count.store(body.count, std::memory_order_relaxed);
   int root_or_peer = body.root;
@@ -97,10 +98,18 @@ bool WritePost(const Board& board, const Channel& channel, uint64_t seq, int par
     const Board::Pair pair = board.PairOf(channel.id());
     root_or_peer = board.RoleOf(channel.id(), participant) == 0 ? pair.destination : pair.source;
   }
-  last.words.store(static_cast<uint64_t>(static_cast<uint16_t>(root_or_peer)) << 32 |
-                       static_cast<uint64_t>(body.redop) << 16 |
-                       static_cast<uint64_t>(body.dtype) << 8 | body.kind,
-                   std::memory_order_relaxed);
+  const uint64_t words = static_cast<uint64_t>(static_cast<uint16_t>(root_or_peer)) << 32 |
+                         static_cast<uint64_t>(body.redop) << 16 |
+                         static_cast<uint64_t>(body.dtype) << 8 | body.kind;
+  last.words.store(words, std::memory_order_relaxed);
+  if (const recorder::CallRing calls = board.calls(rank); calls.size() != 0) {
+    *note = last.calls.load(std::memory_order_relaxed) + 1;
+    last.calls.store(*note, std::memory_order_relaxed);
+    const uint64_t how = static_cast<uint64_t>(body.in_place_kind & 3) |
+                         static_cast<uint64_t>(body.out_place_kind & 3) << 2 |
+                         static_cast<uint64_t>(body.flags & kServed) << 4;
+    calls.Begin(*note, seq, words | how << 24, body.count, posted_ns);
+  }
   return Publish(post, seq);
 }
 

@@ -30,8 +30,14 @@ PostBody ReadBody(const Post& post);
 void ReadTable(const Channel& channel, uint64_t seq, int participant, VRow* rows);
 
 // Writes the body, notes it as the rank's last call, and publishes it; false if it was sealed
-// before.
+// before. `posted_ns`: when it was called. `*note`: its number among the rank's calls.
 bool WritePost(const Board& board, const Channel& channel, uint64_t seq, int participant,
-               const PostBody& body);
+               const PostBody& body, int64_t posted_ns, uint64_t* note);
+
+// What a rank's ring holds of a call's words, beside those of LastCall: places of its buffers (2
+// bits each at 24 and 26), whether the daemon sees it through (bit 28).
+inline Place InPlaceOf(uint64_t words) { return static_cast<Place>(words >> 24 & 3); }
+inline Place OutPlaceOf(uint64_t words) { return static_cast<Place>(words >> 26 & 3); }
+inline bool ServedIn(uint64_t words) { return (words >> 28 & 1) != 0; }
 
 }  // namespace shunt::board

@@ -8,6 +8,7 @@
 #include "runtime/board/failure.h"
 #include "runtime/board/pass.h"
 #include "runtime/board/post.h"
+#include "runtime/board/records.h"
 #include "runtime/board/tally.h"
 #include "runtime/core/clock.h"
 
@@ -130,8 +131,13 @@ absl::StatusOr<Server::Ticket> Server::PostFor(int rank, const Call& call, Regio
   if (channel.retired(me).sequence.load(std::memory_order_acquire) + 1 >= seq)
     body.flags |= kPriorComplete;
   WriteTable(call, channel, seq, me);
-  if (!WritePost(board_, channel, seq, me, body)) return AwaitRecord();
-  if (id == 0) NoteArrival(board_, rank, seq, NowNs());
+  const int64_t now_ns = NowNs();
+  uint64_t note = 0;
+  if (!WritePost(board_, channel, seq, me, body, now_ns, &note)) {
+    board_.calls(rank).End(note, NowNs(), false);
+    return AwaitRecord();
+  }
+  if (id == 0) NoteArrival(board_, rank, seq, now_ns);
   if (LookAtPosts(channel, seq) == Posted::kAll) RingChannel(board_, channel, -1);
   return Ticket{channel.id(), seq};
 }
@@ -276,6 +282,7 @@ void Server::Retire(uint32_t id, uint64_t seq, int rank) {
     std::atomic<uint64_t>& word = channel.retired(p).sequence;
     if (word.load(std::memory_order_relaxed) < seq) word.store(seq, std::memory_order_seq_cst);
   }
+  NoteEnd(board_, id, seq, rank, OutcomeOf(channel, seq) != kFailed && !failed());
   RingChannel(board_, channel, -1);
 }
 

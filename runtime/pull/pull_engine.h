@@ -118,6 +118,20 @@ class PullEngine {
     std::string from;     // who asked; empty if it is no agent
   };
   std::vector<FlowView> View() const;
+  // How far each is; for the recorder. Those that wait for their turn too.
+  struct FlowProgress {
+    FlowId id = 0;
+    transport::PeerId peer = 0;
+    bool source = false;
+    uint64_t posted_bytes = 0;  // granted, or given to the transport
+    uint64_t done_bytes = 0;
+    // It could go on, but what may be under way is taken by others; or it is not begun, for its
+    // turn has not come.
+    bool waits = false;
+  };
+  std::vector<FlowProgress> Progress() const;
+  uint64_t granted_bytes() const;
+  uint64_t grant_limit() const { return options_.grant_bytes; }
 
  private:
   // Of a transfer's messages.

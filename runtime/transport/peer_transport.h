@@ -21,6 +21,15 @@ class PeerTransport : public Transport {
   virtual absl::Status AddPeer(const TcpPeer& peer) = 0;
   // Ends its connections; its operations end, with kPeerLost last. The id may be used again.
   virtual void RemovePeer(PeerId id) = 0;
+
+  // How the connection of a peer that is up stands, for people.
+  struct LinkState {
+    uint64_t unsent_bytes = 0;          // that the kernel has and has not sent
+    uint64_t unacknowledged_bytes = 0;  // sent, and the peer's kernel has not said that it has them
+    uint32_t retransmits = 0;           // in a row, of the oldest of these
+    int64_t came_ns = 0;                // when something came from it last; 0: not up
+  };
+  virtual LinkState link(PeerId peer) const = 0;
 };
 
 }  // namespace shunt::transport

@@ -141,6 +141,7 @@ World::World(WorldOptions options)
       board_(board_memory_.data(), ShapeOf(options)),
       members_(static_cast<size_t>(options.ranks)) {
   SHUNT_CHECK(::pipe(notifications_) == 0);
+  board_.KeepCalls(options.calls_kept);
   board_.Initialize(1, 1, "test");
   for (int rank = 0; rank < options.ranks; ++rank) {
     board_.row(rank).pid.store(1000 + rank);

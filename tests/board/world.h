@@ -45,6 +45,8 @@ struct WorldOptions {
   bool daemon = false;
   // Nothing moves until somebody plays the daemon's part.
   bool device_board = false;
+  // Of each rank, as the daemon's configuration says; 0: none.
+  uint32_t calls_kept = 0;
 };
 
 class World;

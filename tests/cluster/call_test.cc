@@ -132,6 +132,7 @@ struct Holder : PeerHandler {
   void OnFetchSection(
       IncomingPtr<v1::FetchPeerSectionRequest, v1::FetchPeerSectionResponse>) override {}
   void OnNotifyAgent(IncomingPtr<v1::NotifyAgentRequest, v1::NotifyAgentResponse>) override {}
+  void OnRecords(IncomingPtr<v1::PeerRecordsRequest, v1::PeerRecordsResponse>) override {}
   int count = 0;
   std::vector<IncomingPtr<v1::PingRequest, v1::PingResponse>> held;
 };

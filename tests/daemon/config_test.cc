@@ -60,6 +60,9 @@ TEST_CASE("every key of the table can be set from a file and from a flag") {
       {"gpu.devices", "[\"0\", \"GPU-12\"]", "0,GPU-12"},
       {"gpu.worker", "\"/opt/w\"", "/opt/w"},
       {"gpu.mps", "\"use\"", "use"},
+      {"recorder.calls", "64", "64"},
+      {"recorder.transfers", "7", "7"},
+      {"recorder.memory", "\"1MiB\"", "1MiB"},
       {"page.address", "\"127.0.0.1:9465\"", "localhost:9465"},
       {"admin.remote", "[\"ops\", \"boss\"]", "ops,boss"},
       {"storage.roots", "[\"a=/srv/a\", \"b=/b\"]", "a=/srv/a,b=/b"},
@@ -142,7 +145,8 @@ TEST_CASE("the defaults that --help shows are those of a daemon without flags") 
     arrived(&Config::gpu_enabled), arrived(&Config::gpu_devices), arrived(&Config::gpu_worker);
     arrived(&Config::gpu_mps);
     arrived(&Config::metrics_address), arrived(&Config::metrics_link_capacity);
-    arrived(&Config::page_address);
+    arrived(&Config::recorder_calls), arrived(&Config::recorder_transfers);
+    arrived(&Config::recorder_memory), arrived(&Config::page_address);
     CHECK(set == 1);
   }
 }

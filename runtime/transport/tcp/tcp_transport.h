@@ -38,6 +38,7 @@ class TcpTransport : public PeerTransport {
   void Renew(uint64_t incarnation) override { options_.incarnation = incarnation; }
   absl::Status AddPeer(const TcpPeer& peer) override;
   void RemovePeer(PeerId id) override;
+  LinkState link(PeerId peer) const override;
 
   absl::Status Open(uint64_t communicator, absl::Span<const PeerId> peers) override {
     const std::lock_guard lock(mutex_);

@@ -52,6 +52,8 @@ class UcxTransport : public PeerTransport, private UcxWorker::Owner {
   // As in TcpTransport. kPeerUp comes when the rail has carried a word each way.
   absl::Status AddPeer(const TcpPeer& peer) override;
   void RemovePeer(PeerId id) override;
+  // Of the TCP connection that says whether the peer is there.
+  LinkState link(PeerId peer) const override { return bootstrap_->link(peer); }
 
   // Receives into this memory use registrations that last (Registrations has the codes); those into
   // other memory register the piece, for as long as it lands. It must stay mapped, the same pages
