@@ -187,141 +187,141 @@ absl::Status SetGpuDevices(Config* config, const ConfigValue& value) {
     return absl::InvalidArgumentError(absl::StrCat("has \"", device, "\""));
   }
   config->gpu_devices = std::move(devices);
-  absl::Status SetMetricsAddress(Config * config, const ConfigValue& value) {
-    const auto* text = std::get_if<std::string>(&value);
-    if (text == nullptr) return Wrong(value);
-    if (!text->empty()) {
-      // A name might be another machine's by the time that it is looked up.
-      const auto address = cluster::ParseAddress(*text, /*port_zero=*/true);
-      in6_addr ignored;
-      if (!address.ok() || (::inet_pton(AF_INET, address->host.c_str(), &ignored) != 1 &&
-                            ::inet_pton(AF_INET6, address->host.c_str(), &ignored) != 1)) {
-        return Wrong(value);
-      }
+  return absl::OkStatus();
+}
+
+absl::Status SetMetricsAddress(Config* config, const ConfigValue& value) {
+  const auto* text = std::get_if<std::string>(&value);
+  if (text == nullptr) return Wrong(value);
+  if (!text->empty()) {
+    // A name might be another machine's by the time that it is looked up.
+    const auto address = cluster::ParseAddress(*text, /*port_zero=*/true);
+    in6_addr ignored;
+    if (!address.ok() || (::inet_pton(AF_INET, address->host.c_str(), &ignored) != 1 &&
+                          ::inet_pton(AF_INET6, address->host.c_str(), &ignored) != 1)) {
+      return Wrong(value);
     }
-    config->metrics_address = *text;
-    return absl::OkStatus();
   }
+  config->metrics_address = *text;
+  return absl::OkStatus();
+}
 
-  constexpr char kSizeWords[] = "a size such as \"8GiB\" or \"512MiB\", or an integer of bytes";
-  constexpr char kDurationWords[] = "a duration such as \"500ms\", \"10s\" or \"5m\"";
+constexpr char kSizeWords[] = "a size such as \"8GiB\" or \"512MiB\", or an integer of bytes";
+constexpr char kDurationWords[] = "a duration such as \"500ms\", \"10s\" or \"5m\"";
 
-  // The keys of the section [cluster], by their place in the cluster's own table.
-  template <size_t kIndex>
-  absl::Status SetCluster(Config * config, const ConfigValue& value) {
-    return cluster::kClusterKeys[kIndex].set(&config->cluster, value);
-  }
+// The keys of the section [cluster], by their place in the cluster's own table.
+template <size_t kIndex>
+absl::Status SetCluster(Config* config, const ConfigValue& value) {
+  return cluster::kClusterKeys[kIndex].set(&config->cluster, value);
+}
 
-  template <size_t... kIndex>
-  void AppendCluster(std::vector<ConfigKey> * keys, std::index_sequence<kIndex...>) {
-    (keys->push_back({cluster::kClusterKeys[kIndex].name, cluster::kClusterKeys[kIndex].expected,
-                      cluster::kClusterKeys[kIndex].help, nullptr, SetCluster<kIndex>}),
-     ...);
-  }
+template <size_t... kIndex>
+void AppendCluster(std::vector<ConfigKey>* keys, std::index_sequence<kIndex...>) {
+  (keys->push_back({cluster::kClusterKeys[kIndex].name, cluster::kClusterKeys[kIndex].expected,
+                    cluster::kClusterKeys[kIndex].help, nullptr, SetCluster<kIndex>}),
+   ...);
+}
 
-  constexpr ConfigKey kOwnKeys[] = {
-      {"socket", "a path of at most 101 bytes",
-       "Unix socket to listen on; the lease socket lies beside it, with the suffix .lease",
-       "/run/shunt/shuntd.sock", SetSocket},
-      {"socket_mode", "an octal mode such as \"0600\" or \"0666\"",
-       "permissions of both socket files: who may write may connect", "0600", SetMode},
-      {"log_level", "\"trace\", \"debug\", \"info\", \"warn\" or \"error\"",
-       "least level that is logged", "info", SetLogLevel},
-      {"log_format", "\"text\" or \"json\"", "form of a log line", "text", SetLogFormat},
-      {"worker_threads", "an integer from 0 to 256",
-       "threads that serve operations; 0: one for each CPU of the budget, at most 8", "0",
-       SetInteger<&Config::worker_threads, 0, 256>},
-      {"worker_cpus", "a list of CPUs such as \"0-3,8\"", "CPUs that workers may use; empty: all",
-       "", SetCpus},
-      {"numa_nodes", "a list of NUMA nodes such as [0, 1]",
-       "NUMA nodes that workers may use; empty: all", "", SetNodes},
-      {"memory_total", kSizeWords, "shared memory of all sessions; 0: half of the machine's", "0",
-       SetSize<&Config::memory_total>},
-      {"memory_per_tenant", kSizeWords, "shared memory of one user's sessions; 0: as memory_total",
-       "0", SetSize<&Config::memory_per_tenant>},
-      {"memory_per_session", kSizeWords, "shared memory of one session; 0: as memory_per_tenant",
-       "0", SetSize<&Config::memory_per_session>},
-      {"grace_period", kDurationWords,
-       "what running operations get when the daemon is asked to stop", "10s",
-       SetDuration<&Config::grace_period>},
-      {"warm_ttl", kDurationWords,
-       "how long the record of a communicator is kept after its last member left", "10m",
-       SetDuration<&Config::warm_ttl>},
-      {"warm_communicators", "an integer from 0 to 65536",
-       "records of left communicators that are kept at most", "256",
-       SetInteger<&Config::warm_communicators, 0, 65536>},
-      {"max_sessions", "an integer from 1 to 65536", "open sessions at most", "4096",
-       SetInteger<&Config::max_sessions, 1, 65536>},
-      {"max_sessions_per_tenant", "an integer from 1 to 65536", "open sessions of one user at most",
-       "4096", SetInteger<&Config::max_sessions_per_tenant, 1, 65536>},
-      {"max_communicators_per_session", "an integer from 1 to 65536",
-       "communicators of one session at most, joined or joining", "1024",
-       SetInteger<&Config::max_communicators_per_session, 1, 65536>},
-      {"max_regions_per_session", "an integer from 1 to 1048576", "regions of one session at most",
-       "4096", SetInteger<&Config::max_regions_per_session, 1, 1048576>},
-      {"spin_us", "an integer from -1 to 10000",
-       "microseconds that a worker polls before it sleeps; -1: 20 while there are more CPUs than "
-       "sessions (in a cluster: four for each session and one more), else 0",
-       "-1", SetInteger<&Config::spin_us, -1, 10000>},
-      {"gpu.enabled", "\"auto\", \"on\" or \"off\"",
-       "whether GPU memory is served; auto: where there is an NVIDIA driver", "auto",
-       SetGpuEnabled},
-      {"gpu.devices",
-       "a list of \"all\", ordinals from 0 to 1023, and UUIDs (GPU-...) or beginnings of them",
-       "GPUs that are served", "all", SetGpuDevices},
-      {"gpu.worker", "a path",
-       "the program that drives a GPU; empty: shunt-gpu-worker beside shuntd", "",
-       SetText<&Config::gpu_worker>},
-      {"gpu.mps", "\"off\" or \"use\"",
-       "whether the workers are clients of NVIDIA's MPS; off: not even where it runs", "off",
-       SetGpuMps},
-      {"storage.roots", kRootWords,
-       "directories below which sessions may open and create files, with the daemon's rights; "
-       "files "
-       "that clients open themselves need none",
-       nullptr, SetList<&Config::storage_roots, ParseRoots>},
-      {"storage.s3", kS3Words,
-       "object stores that sessions may use, with keys of their own, or, if they are allowed to, "
-       "the "
-       "daemon's",
-       nullptr, SetList<&Config::storage_s3, ParseEndpoints>},
-      {"storage.plugins", kPluginWords,
-       "libraries that bring stores, whose names are used as those of roots", nullptr,
-       SetList<&Config::storage_plugins, ParsePlugins>},
-      {"metrics.address", "an IP address and a port such as \"127.0.0.1:9464\", or \"\"",
-       "where Prometheus finds this daemon's metrics, under /metrics; whoever reaches it may read "
-       "them; empty: nowhere",
-       "", SetMetricsAddress},
-      {"metrics.link_capacity", kSizeWords,
-       "bytes a second, each direction, that a link to another node carries at best, for its "
-       "utilisation; 0: as measured when the connection was made",
-       "0", SetSize<&Config::metrics_link_capacity>},
-  };
+constexpr ConfigKey kOwnKeys[] = {
+    {"socket", "a path of at most 101 bytes",
+     "Unix socket to listen on; the lease socket lies beside it, with the suffix .lease",
+     "/run/shunt/shuntd.sock", SetSocket},
+    {"socket_mode", "an octal mode such as \"0600\" or \"0666\"",
+     "permissions of both socket files: who may write may connect", "0600", SetMode},
+    {"log_level", "\"trace\", \"debug\", \"info\", \"warn\" or \"error\"",
+     "least level that is logged", "info", SetLogLevel},
+    {"log_format", "\"text\" or \"json\"", "form of a log line", "text", SetLogFormat},
+    {"worker_threads", "an integer from 0 to 256",
+     "threads that serve operations; 0: one for each CPU of the budget, at most 8", "0",
+     SetInteger<&Config::worker_threads, 0, 256>},
+    {"worker_cpus", "a list of CPUs such as \"0-3,8\"", "CPUs that workers may use; empty: all", "",
+     SetCpus},
+    {"numa_nodes", "a list of NUMA nodes such as [0, 1]",
+     "NUMA nodes that workers may use; empty: all", "", SetNodes},
+    {"memory_total", kSizeWords, "shared memory of all sessions; 0: half of the machine's", "0",
+     SetSize<&Config::memory_total>},
+    {"memory_per_tenant", kSizeWords, "shared memory of one user's sessions; 0: as memory_total",
+     "0", SetSize<&Config::memory_per_tenant>},
+    {"memory_per_session", kSizeWords, "shared memory of one session; 0: as memory_per_tenant", "0",
+     SetSize<&Config::memory_per_session>},
+    {"grace_period", kDurationWords, "what running operations get when the daemon is asked to stop",
+     "10s", SetDuration<&Config::grace_period>},
+    {"warm_ttl", kDurationWords,
+     "how long the record of a communicator is kept after its last member left", "10m",
+     SetDuration<&Config::warm_ttl>},
+    {"warm_communicators", "an integer from 0 to 65536",
+     "records of left communicators that are kept at most", "256",
+     SetInteger<&Config::warm_communicators, 0, 65536>},
+    {"max_sessions", "an integer from 1 to 65536", "open sessions at most", "4096",
+     SetInteger<&Config::max_sessions, 1, 65536>},
+    {"max_sessions_per_tenant", "an integer from 1 to 65536", "open sessions of one user at most",
+     "4096", SetInteger<&Config::max_sessions_per_tenant, 1, 65536>},
+    {"max_communicators_per_session", "an integer from 1 to 65536",
+     "communicators of one session at most, joined or joining", "1024",
+     SetInteger<&Config::max_communicators_per_session, 1, 65536>},
+    {"max_regions_per_session", "an integer from 1 to 1048576", "regions of one session at most",
+     "4096", SetInteger<&Config::max_regions_per_session, 1, 1048576>},
+    {"spin_us", "an integer from -1 to 10000",
+     "microseconds that a worker polls before it sleeps; -1: 20 while there are more CPUs than "
+     "sessions (in a cluster: four for each session and one more), else 0",
+     "-1", SetInteger<&Config::spin_us, -1, 10000>},
+    {"gpu.enabled", "\"auto\", \"on\" or \"off\"",
+     "whether GPU memory is served; auto: where there is an NVIDIA driver", "auto", SetGpuEnabled},
+    {"gpu.devices",
+     "a list of \"all\", ordinals from 0 to 1023, and UUIDs (GPU-...) or beginnings of them",
+     "GPUs that are served", "all", SetGpuDevices},
+    {"gpu.worker", "a path", "the program that drives a GPU; empty: shunt-gpu-worker beside shuntd",
+     "", SetText<&Config::gpu_worker>},
+    {"gpu.mps", "\"off\" or \"use\"",
+     "whether the workers are clients of NVIDIA's MPS; off: not even where it runs", "off",
+     SetGpuMps},
+    {"storage.roots", kRootWords,
+     "directories below which sessions may open and create files, with the daemon's rights; "
+     "files "
+     "that clients open themselves need none",
+     nullptr, SetList<&Config::storage_roots, ParseRoots>},
+    {"storage.s3", kS3Words,
+     "object stores that sessions may use, with keys of their own, or, if they are allowed to, "
+     "the "
+     "daemon's",
+     nullptr, SetList<&Config::storage_s3, ParseEndpoints>},
+    {"storage.plugins", kPluginWords,
+     "libraries that bring stores, whose names are used as those of roots", nullptr,
+     SetList<&Config::storage_plugins, ParsePlugins>},
+    {"metrics.address", "an IP address and a port such as \"127.0.0.1:9464\", or \"\"",
+     "where Prometheus finds this daemon's metrics, under /metrics; whoever reaches it may read "
+     "them; empty: nowhere",
+     "", SetMetricsAddress},
+    {"metrics.link_capacity", kSizeWords,
+     "bytes a second, each direction, that a link to another node carries at best, for its "
+     "utilisation; 0: as measured when the connection was made",
+     "0", SetSize<&Config::metrics_link_capacity>},
+};
 
-  size_t EditDistance(std::string_view a, std::string_view b) {
-    std::vector<size_t> row(b.size() + 1);
-    for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-    for (size_t i = 1; i <= a.size(); ++i) {
-      size_t diagonal = row[0];
-      row[0] = i;
-      for (size_t j = 1; j <= b.size(); ++j) {
-        const size_t change = diagonal + (a[i - 1] != b[j - 1]);
-        diagonal = row[j];
-        row[j] = std::min({change, row[j] + 1, row[j - 1] + 1});
-      }
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t change = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({change, row[j] + 1, row[j - 1] + 1});
     }
-    return row[b.size()];
   }
+  return row[b.size()];
+}
 
-  // The number and the unit of "1.5 GiB".
-  bool SplitUnit(std::string_view text, double* number, std::string_view* unit) {
-    const size_t end = text.find_first_not_of("0123456789.");
-    if (end == 0) return false;
-    if (!absl::SimpleAtod(View(text.substr(0, end)), number)) return false;
-    *unit = end == std::string_view::npos ? std::string_view() : text.substr(end);
-    while (!unit->empty() && unit->front() == ' ') unit->remove_prefix(1);
-    return true;
-  }
+// The number and the unit of "1.5 GiB".
+bool SplitUnit(std::string_view text, double* number, std::string_view* unit) {
+  const size_t end = text.find_first_not_of("0123456789.");
+  if (end == 0) return false;
+  if (!absl::SimpleAtod(View(text.substr(0, end)), number)) return false;
+  *unit = end == std::string_view::npos ? std::string_view() : text.substr(end);
+  while (!unit->empty() && unit->front() == ' ') unit->remove_prefix(1);
+  return true;
+}
 
 }  // namespace
 
