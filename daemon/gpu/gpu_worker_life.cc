@@ -110,7 +110,9 @@ absl::Status GpuWorker::State::TryStart() {
                 LogInfo("GPU worker is ready", {{"gpu", label}, {"pid", pid}});
                 for (const auto& waiter : waiters) waiter();
               }});
-  for (auto& [id, entry] : memory) AskLocked(id, &entry);
+  for (auto& [id, entry] : memory) {
+    if (entry.deaths < kOpeningDeathsMax) AskLocked(id, &entry);
+  }
   return absl::OkStatus();
 }
 
