@@ -1,9 +1,9 @@
 // shunt-limits-cuda: what one GPU can do at most, and which part of that Shunt's kernels reach.
 //
 // `of` is the share of the bound: of the device's own copy (bytes read plus bytes written a
-// second), or of PCIe's better direction for what crosses it. Every kernel signals its completion,
-// as a worker's do. --sweep also tries other cuts of the work; --quick does so with fewer sizes and
-// shorter measurements, in less than 15 s.
+// second), or of PCIe's better direction for what crosses it. Everything signals its completion, as
+// a worker's commands do. --sweep also tries other cuts of the work; --quick does so with fewer
+// sizes and shorter measurements, in less than 15 s.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -449,20 +449,41 @@ class CudaLimits {
                                           {DataType::kBfloat16, 4},
                                           {DataType::kFloat32, 8}}) {
           auto params = Sum(type, ranks, bytes, memory, bytes, 8 * bytes);
-          for (const bool signals : {true, false}) {
-            if (!signals && (ranks != 4 || steps > 1)) continue;
-            if (!signals) params.signals = {};
-            const auto rate =
-                Line("all_reduce_" + std::string(Name(type)) + "_" + std::to_string(threads) + "x" +
-                         std::to_string(steps) + (signals ? "" : "_no_signals"),
-                     bytes, ranks, 2.0 * ranks * static_cast<double>(bytes), copy_,
-                     [&] { return kernels_->Reduce(params, device_->stream()); });
-            if (!rate.ok()) return rate.status();
-          }
+          const std::string name =
+              std::string(Name(type)) + "_" + std::to_string(threads) + "x" + std::to_string(steps);
+          auto rate =
+              Line("all_reduce_" + name, bytes, ranks, 2.0 * ranks * static_cast<double>(bytes),
+                   copy_, [&] { return kernels_->Reduce(params, device_->stream()); });
+          if (!rate.ok()) return rate.status();
+          if (ranks != 4) continue;
+          params.scatter = 1;
+          params.count /= 4;
+          rate = Line("reduce_scatter_" + name, bytes, ranks, 5.0 * static_cast<double>(bytes),
+                      copy_, [&] { return kernels_->Reduce(params, device_->stream()); });
+          if (!rate.ok()) return rate.status();
         }
       }
     }
     return absl::OkStatus();
+  }
+
+  // From which size on is a launch for the signals alone the quicker way to tell?
+  absl::Status SweepSignals(gpu::DevicePtr memory, uint64_t stride) {
+    absl::Status status;
+    for (const uint64_t bytes : {kMi, 4 * kMi, 8 * kMi, 16 * kMi, 64 * kMi}) {
+      gpu::ReduceParams params = Sum(DataType::kFloat32, 4, bytes, memory, stride, 8 * stride);
+      for (const bool apart : {false, true}) {
+        gpu::Cut cut;
+        cut.signal_blocks = apart ? 0 : 1 << 20;
+        kernels_->set_cut(cut);
+        status.Update(RoundTrip(apart ? "all_reduce_signals_apart" : "all_reduce_signals_within",
+                                bytes, 4, [&](uint64_t i) {
+                                  params.signals.completion_value = i;
+                                  return kernels_->Reduce(params, device_->stream());
+                                }));
+      }
+    }
+    return status;
   }
 
   absl::Status Sweep() {
@@ -473,7 +494,8 @@ class CudaLimits {
     for (const absl::Status& status : {memory.status(), table.status(), device_table.status()}) {
       if (!status.ok()) return status;
     }
-    absl::Status status = SweepReductions(*memory, kBytes);
+    absl::Status status = SweepSignals(*memory, kBytes);
+    status.Update(SweepReductions(*memory, kBytes));
     for (const uint32_t warp_part : {0, 2048, 4096}) {
       gpu::Cut cut;
       cut.warp_part = warp_part;

@@ -1,7 +1,8 @@
-// What an executor does when the driver fails: on the fake alone.
+// How an executor launches, and what it does when the driver fails: on the fake alone.
 #include <catch2/catch.hpp>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tests/gpu/executor_world.h"
 
@@ -11,6 +12,11 @@ namespace {
 void Fail(const char* function, uint64_t nth, int code) {
   using Function = void (*)(const char*, uint64_t, int);
   reinterpret_cast<Function>(LibraryFunction("shunt_fake_cuda_fail"))(function, nth, code);
+}
+
+uint64_t Launches() {
+  using Function = uint64_t (*)(const char*);
+  return reinterpret_cast<Function>(LibraryFunction("shunt_fake_cuda_calls"))("cuLaunchKernel");
 }
 
 std::unique_ptr<Command> Move(ExecutorWorld* world, uint32_t runs) {
@@ -43,6 +49,40 @@ TEST_CASE("a command that the driver refuses tells nobody, and the next one work
     CHECK(world.DoneOf(command->gate[0]) == 3);
     reinterpret_cast<GateWords*>(command->gate[0].words)->done.store(0);
   }
+}
+
+TEST_CASE("a small grid tells by itself, and a large one by a launch of its own") {
+  ExecutorWorld world;
+  for (const uint32_t runs : {10u, 3000u}) {
+    const auto command = Move(&world, runs);
+    const uint64_t before = Launches();
+    world.Execute(*command, runs);
+    CHECK(Launches() - before == (runs == 10 ? 1 : 2));
+    CHECK(world.DoneOf(command->gate[0]) == 3);
+    reinterpret_cast<GateWords*>(command->gate[0].words)->done.store(0);
+  }
+}
+
+TEST_CASE("a large grid whose own launch to tell is refused has ended by then, and tells nobody") {
+  ExecutorWorld world;
+  constexpr uint32_t kRuns = 3000;
+  const auto command = Move(&world, kRuns);
+  const DevicePtr memory = world.memory.back();
+  std::vector<std::byte> expected(kRuns * 32, std::byte{0xa5});
+  for (size_t i = 0; i < kRuns; ++i) {
+    for (size_t k = 0; k < 16; ++k) {
+      expected[32 * i + k] = expected[32 * i + 16 + k] = static_cast<std::byte>(i + k);
+    }
+  }
+  for (size_t i = 0; i < kRuns; ++i) CopyToDevice(memory + 32 * i, &expected[32 * i], 16);
+  Fail("cuLaunchKernel", 2, 1);
+  const absl::Status refused = world.Begin(*command);
+  CHECK(std::string(refused.message()).find("CUDA_ERROR_INVALID_VALUE") != std::string::npos);
+  CHECK(world.Read(memory, expected.size()) == expected);
+  CHECK(*world.completion == 0);
+  CHECK(world.DoneOf(command->gate[0]) == 0);
+  world.Execute(*command);
+  CHECK(world.DoneOf(command->gate[0]) == 3);
 }
 
 TEST_CASE("an executor that cannot be made says why") {

@@ -11,3 +11,14 @@ shunt_test(
   SRCS executor_test.cc executor_world.h kernels_inputs.h device_main.cc
   DEPS gpu_test_support shunt::collectives shunt::gpu_kernels
   LABELS gpu)
+shunt_test(
+  NAME gpu_kernels_device_test
+  SRCS
+    kernels_device_test.cc
+    kernels_device_copies_test.cc
+    kernels_device_signals_test.cc
+    kernels_device_world.h
+    kernels_inputs.h
+    device_main.cc
+  DEPS gpu_test_support shunt::collectives shunt::gpu_kernels
+  LABELS gpu)

@@ -40,8 +40,8 @@ class KernelExecutor : public Executor {
   absl::Status Collective(const Command& command, const Signals& signals, Stream stream);
   absl::Status Move(const Command& command, const Run* runs, const Signals& signals, Stream stream);
   absl::Status Copy(const Command& command, const Signals& signals, Stream stream);
-  // Nothing of a command that ends is under way, also of one that failed half-way.
-  absl::Status Failed(const absl::Status& why, Stream stream);
+  // Of a command that ends nothing is under way, also if it failed half-way.
+  absl::Status Settled(absl::Status launched, Stream stream);
   bool OnHost(uint64_t address);
 
   Driver* const driver_;
@@ -127,10 +127,10 @@ absl::Status KernelExecutor::Collective(const Command& command, const Signals& s
       break;
     case CollectiveLaunch::Kind::kReduce:
       launch_.reduce.signals = signals;
-      return kernels_->Reduce(launch_.reduce, stream);
+      return Settled(kernels_->Reduce(launch_.reduce, stream), stream);
     case CollectiveLaunch::Kind::kSpread:
       launch_.spread.signals = signals;
-      return kernels_->Spread(launch_.spread, stream);
+      return Settled(kernels_->Spread(launch_.spread, stream), stream);
   }
   return kernels_->Signal(signals, stream);
 }
@@ -148,16 +148,14 @@ absl::Status KernelExecutor::Move(const Command& command, const Run* runs, const
   if (command.runs <= kFewRuns) {
     move_.run = nullptr;
     std::memcpy(move_.few, runs, command.runs * sizeof(Run));
-    return kernels_->Move(move_, stream);
+    return Settled(kernels_->Move(move_, stream), stream);
   }
   // Each batch has its own table: it is written again after the batch's command has ended.
   const DevicePtr table = tables_ + command.batch * kTableBytes;
   SHUNT_RETURN_IF_ERROR(driver_->CopyAsync(table, reinterpret_cast<uint64_t>(runs),
                                            command.runs * sizeof(Run), stream));
   move_.run = reinterpret_cast<const RunWords*>(table);  // NOLINT(performance-no-int-to-ptr)
-  absl::Status moved = kernels_->Move(move_, stream);
-  if (!moved.ok()) return Failed(moved, stream);
-  return moved;
+  return Settled(kernels_->Move(move_, stream), stream);
 }
 
 absl::Status KernelExecutor::Copy(const Command& command, const Signals& signals, Stream stream) {
@@ -169,14 +167,13 @@ absl::Status KernelExecutor::Copy(const Command& command, const Signals& signals
   if (command.bytes > 0) {
     SHUNT_RETURN_IF_ERROR(driver_->CopyAsync(place.out, place.in, command.bytes, stream));
   }
-  absl::Status signalled = kernels_->Signal(signals, stream);
-  if (!signalled.ok()) return Failed(signalled, stream);
-  return signalled;
+  return Settled(kernels_->Signal(signals, stream), stream);
 }
 
-absl::Status KernelExecutor::Failed(const absl::Status& why, Stream stream) {
-  const absl::Status idle = driver_->Synchronize(stream);
-  return absl::IsDataLoss(idle) ? idle : why;
+absl::Status KernelExecutor::Settled(absl::Status launched, Stream stream) {
+  if (launched.ok()) return launched;
+  absl::Status idle = driver_->Synchronize(stream);
+  return absl::IsDataLoss(idle) ? idle : launched;
 }
 
 bool KernelExecutor::OnHost(uint64_t address) {

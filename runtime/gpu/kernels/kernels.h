@@ -21,6 +21,8 @@ struct Cut {
   uint32_t copy_threads = 64;     // likewise
   uint32_t copy_part = 4096;      // bytes that a block copies: a multiple of 512
   uint32_t warp_part = 2048;      // runs up to so many bytes are a warp's
+  // Of a multiprocessor; the signals of a grid of more are a launch of their own.
+  uint32_t signal_blocks = 16;
 };
 
 // Thread-compatible. The context that was current at Load is current at every call.
@@ -33,7 +35,8 @@ class Kernels {
   Kernels(const Kernels&) = delete;
   Kernels& operator=(const Kernels&) = delete;
 
-  // Enqueue on `stream`. INVALID_ARGUMENT for counts that the structs cannot hold.
+  // Enqueue on `stream`, in one launch or two. INVALID_ARGUMENT, before any: counts that the
+  // structs cannot hold. After an error of the driver's a part may be under way, but no signal.
   absl::Status Reduce(const ReduceParams& params, Stream stream);
   absl::Status Spread(const SpreadParams& params, Stream stream);
   absl::Status Move(const MoveParams& params, Stream stream);
@@ -50,6 +53,9 @@ class Kernels {
   Kernels(Driver* driver, int multiprocessors);
   absl::Status LoadAll();
   absl::Status RunEach();
+  template <class Params>
+  absl::Status LaunchAndSignal(Function function, const LaunchShape& shape, const Params& params,
+                               Stream stream);
   absl::Status ReduceAsCopy(const ReduceParams& params, Stream stream);
   LaunchShape ReduceShape(const ReduceParams& params, uint32_t vectors) const;
 

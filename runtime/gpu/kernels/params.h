@@ -10,7 +10,7 @@ inline constexpr int kRanksMax = 128;
 // What a kernel does last, once all its blocks have written: signals, visible to the whole system
 // after the output is. Of several kernels of one operation only the last has signals.
 struct Signals {
-  uint32_t* ticket;      // device memory, 0; counts blocks, and is 0 again after
+  uint32_t* ticket;      // device memory, a stream's own, 0; counts blocks, and is 0 again after
   uint32_t count;        // of `word` in use
   uint32_t value;        // each gets its own: base + its entry of `values`
   uint64_t* completion;  // host memory of the worker's; null: none

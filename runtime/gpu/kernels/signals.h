@@ -1,4 +1,6 @@
-// The end of every kernel: the last block tells whoever waits.
+// The end of a kernel: its last block tells whoever waits. Kernels gives no signals to large grids,
+// which pay for that in every block, and lets the kernel of one block that does nothing else
+// follow.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +13,8 @@ namespace shunt::gpu {
 //
 // Each block makes its output visible to this GPU before it takes its ticket, and the last one all
 // of that to the whole system before it writes the words: the order is transitive, so who reads a
-// word and then the output, on any processor, reads the new one. (A block's own fence for the
-// system would have every block of a large grid wait longer.)
+// word and then the output, on any processor, reads the new one. What earlier kernels of the stream
+// wrote is in that order as well.
 __device__ __forceinline__ void SendSignals(const Signals& signals) {
   if (signals.count == 0 && signals.completion == nullptr) return;
   __shared__ bool last;
