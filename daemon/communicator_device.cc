@@ -304,6 +304,14 @@ void Communicator::EndDeviceLocked(uint32_t channel, ChannelQueue& queue,
 
 // On the workers' completion thread.
 void Communicator::Moved(uint32_t channel, uint64_t seq, const absl::Status& outcome) {
+  std::shared_ptr<GpuEngine::Call> call;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = device_[channel].flights.find(seq);
+    if (found != device_[channel].flights.end()) call = std::move(found->second.call);
+  }
+  // First of all: a rank may free what it named as soon as it sees the outcome.
+  if (call != nullptr) call->memory.clear();
   if (outcome.ok()) {
     server_.Finish(channel, seq);
   } else {
@@ -314,14 +322,9 @@ void Communicator::Moved(uint32_t channel, uint64_t seq, const absl::Status& out
   }
   // Whatever the GPU did, its outcome is what all ranks see.
   const bool succeeded = server_.Serve(channel, seq, /*work=*/false) == board::Service::kSucceeded;
-  Flight flight;  // what it holds is let go of after the lock
   std::unique_lock lock(mutex_);
   DeviceChannel& state = device_[channel];
-  const auto found = state.flights.find(seq);
-  if (found != state.flights.end()) {
-    flight = std::move(found->second);
-    state.flights.erase(found);
-  }
+  state.flights.erase(seq);
   state.deadlines.erase(seq);
   ChannelQueue& queue = queues_[channel];
   auto node = queue.pending.extract(seq);
@@ -358,31 +361,32 @@ void Communicator::KickDeviceLocked(uint32_t channel, uint64_t seq, int64_t dead
 
 // Ends an operation that a worker has, in words for what it waits for; false if none has it.
 bool Communicator::ExpireDevice(uint32_t channel, uint64_t seq) {
-  std::shared_ptr<GpuEngine::Call> call;
+  std::string absent;
+  int culprit = -1;
+  OpKind kind;
   {
     std::lock_guard lock(mutex_);
     const auto state = device_.find(channel);
     if (state == device_.end()) return false;
     const auto flight = state->second.flights.find(seq);
     if (flight == state->second.flights.end() || flight->second.call == nullptr) return false;
-    call = flight->second.call;
-  }
-  std::string absent;
-  int culprit = -1;
-  for (size_t p = 0; p < call->ranks.size(); ++p) {
-    const GpuEngine::Gate& gate = call->ranks[p].gate;
-    if (gate.memory < 0) continue;
-    const auto at = call->memory[gate.memory].host->At(gate.offset, sizeof(gpu::GateWords));
-    if (!at.ok()) continue;
-    const uint32_t trigger = reinterpret_cast<const gpu::GateWords*>(*at)->trigger.load();
-    if (static_cast<int32_t>(trigger - gate.generation) >= 0) continue;
-    const int rank = board_.RankOf(channel, static_cast<int>(p));
-    absl::StrAppend(&absent, absent.empty() ? "" : ", ", board::RankText(board_, rank));
-    if (culprit < 0) culprit = rank;
+    const GpuEngine::Call& call = *flight->second.call;
+    kind = call.spec.kind;
+    for (size_t p = 0; p < call.ranks.size(); ++p) {
+      const GpuEngine::Gate& gate = call.ranks[p].gate;
+      if (gate.memory < 0) continue;
+      const auto at = call.memory[gate.memory].host->At(gate.offset, sizeof(gpu::GateWords));
+      if (!at.ok()) continue;
+      const uint32_t trigger = reinterpret_cast<const gpu::GateWords*>(*at)->trigger.load();
+      if (static_cast<int32_t>(trigger - gate.generation) >= 0) continue;
+      const int rank = board_.RankOf(channel, static_cast<int>(p));
+      absl::StrAppend(&absent, absent.empty() ? "" : ", ", board::RankText(board_, rank));
+      if (culprit < 0) culprit = rank;
+    }
   }
   server_.Fail(
       channel, seq, board::FailureReason::kStuck, culprit,
-      absl::StrCat(DeviceWords(channel, seq, call->spec.kind),
+      absl::StrCat(DeviceWords(channel, seq, kind),
                    ": all ranks called, but it did not end before its deadline: ",
                    absent.empty() ? "the GPU has not finished it"
                                   : absl::StrCat("the stream of ", absent, " has not come to it")));

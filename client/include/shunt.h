@@ -478,7 +478,7 @@ typedef struct shunt_report {
   uint64_t waited_ns; /* until the first byte was moved */
   uint64_t moved_ns;  /* from there to the end */
   char route[16];     /* "copy": within this node; "pull", "push": between nodes; "read", "write":
-                         of files and objects */
+                         of files and objects; "gpu": with GPU memory on a side */
 } shunt_report;
 
 /* Of a transfer that has ended well; FAILED_PRECONDITION before its end, its outcome if that is a

@@ -123,6 +123,8 @@ void Captures::Ended(uint64_t sequence, const absl::Status& outcome) {
     expected = entry.released || ended_;
   }
   const std::vector<Answer> answers = std::move(entry.answers);
+  // First of all: who hears of it may free what the call named.
+  if (entry.call != nullptr) entry.call->memory.clear();
   entry = Entry();
   for (const Answer& answer : answers) answer(absl::OkStatus());
   if (expected) return;

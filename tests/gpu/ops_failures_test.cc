@@ -125,7 +125,7 @@ pid_t WorkerOf(const TestDaemon& daemon) {
       std::ifstream comm("/proc/" + std::to_string(pid) + "/comm");
       std::string words;
       std::getline(comm, words);
-      if (words.starts_with("gpu_ops_worker")) return pid;
+      if (words.starts_with("gpu_ops_worker") || words.starts_with("shunt-gpu")) return pid;
       all += words + " ";
     }
   }

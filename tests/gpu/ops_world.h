@@ -119,6 +119,8 @@ inline void RunDeviceRanks(const TestDaemon& daemon, int world,
     const TestSession session(daemon.socket(), "rank-" + std::to_string(r));
     const TestComm comm = JoinDevice(session, name, r, world, default_timeout);
     body({session, comm, r, world}, gpu);
+    // A call's outcome may be known before its stream has gone on.
+    ExpectStatus(gpu.driver().Synchronize(gpu.stream()));
   });
 }
 
