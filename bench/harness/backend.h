@@ -17,6 +17,10 @@ struct Call {
   bool in_place = false;
   void* input = nullptr;
   void* output = nullptr;
+  Memory memory = Memory::kHost;
+  // Of memory on a GPU; see Command.
+  int64_t graph_calls = 0;
+  double after_kernel_us = 0;
 };
 
 // One per rank process; used by one thread.
@@ -31,12 +35,19 @@ class Backend {
   virtual absl::StatusOr<void*> Allocate(Memory memory, size_t bytes);
   virtual void Free(Memory memory, void* buffer);
 
+  // Between the host and a buffer of Allocate's kind: they are the same memory unless that says
+  // otherwise.
+  virtual bool HostReaches(Memory) const { return true; }
+  virtual absl::Status Copy(void* destination, const void* source, size_t bytes);
+
   // Everything that a program would do once, outside its loop. UNIMPLEMENTED if the library has no
   // such operation. The call's buffers stay valid until the next Prepare.
   virtual absl::Status Prepare(const Call& call) = 0;
   // The prepared operation, blocking; false if it failed.
   virtual bool Run() = 0;
-  // Words for the last failure of Run.
+  // Nanoseconds for the prepared operation so many times in a row; -1 if one failed.
+  virtual int64_t RunMany(int64_t times);
+  // Words for the last failure of Run and RunMany.
   virtual std::string LastError() const { return ""; }
 
   // Where the prepared call's result begins: some peers put an in-place result elsewhere than NCCL.

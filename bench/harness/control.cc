@@ -18,6 +18,20 @@
 #include "runtime/core/status.h"
 
 namespace shunt::bench {
+
+std::string_view Name(Memory memory) {
+  switch (memory) {
+    case Memory::kHost:
+      return "host";
+    case Memory::kMalloc:
+      return "malloc";
+    case Memory::kCuda:
+      return "cuda";
+    case Memory::kCudaHost:
+      return "cuda-host";
+  }
+  return "?";
+}
 namespace {
 
 constexpr std::chrono::milliseconds kDoomPoll{200};

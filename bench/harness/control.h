@@ -19,9 +19,13 @@ inline constexpr int kMaxRanks = 64;
 inline constexpr int kMaxBlocks = 64;
 
 enum class Memory : uint8_t {
-  kHost,    // Shunt's regions; peers have none and take malloc
-  kMalloc,  // malloc on every side
+  kHost,      // Shunt's regions; peers have none and take malloc
+  kMalloc,    // malloc on every side
+  kCuda,      // a GPU's; the ranks share the GPUs out among themselves
+  kCudaHost,  // of transfers: a GPU's on the side that moves, Shunt's regions on the other
 };
+
+std::string_view Name(Memory memory);
 
 // What the ranks do next. Plain data.
 struct Command {
@@ -36,10 +40,13 @@ struct Command {
   int64_t block_ns = 20'000'000;  // length of a timed block
   int64_t iterations = 0;         // per block; 0: as many as fill block_ns
   int64_t warmup = 0;             // iterations; 0: chosen by time
+  // Of memory on a GPU; see shunt-perf's options.
+  int64_t graph_calls = 0;
+  double after_kernel_us = 0;
 };
 
 struct alignas(64) Control {
-  static constexpr uint64_t kMagic = 0x73687562656e6333;  // changes with the layout
+  static constexpr uint64_t kMagic = 0x73687562656e6334;  // changes with the layout
 
   uint64_t magic;
   int32_t ranks;

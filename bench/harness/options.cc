@@ -89,9 +89,15 @@ void AddSweep(CLI::App& app, SweepOptions* o, SweepTexts* texts, const std::stri
       [](const std::string& t) -> std::optional<Memory> {
         if (t == "host") return Memory::kHost;
         if (t == "malloc") return Memory::kMalloc;
+        if (t == "cuda") return Memory::kCuda;
+        if (t == "cuda-host") return Memory::kCudaHost;
         return std::nullopt;
       },
-      "host malloc", "Shunt's buffers: host (shared regions) or malloc (plain memory)", "host");
+      "host malloc cuda cuda-host",
+      "Shunt's buffers: host (shared regions), malloc (plain memory), cuda (GPUs, one after the "
+      "other; operations are then on streams, and timed there); of pull and push also cuda-host "
+      "(a GPU's on the side that moves, regions on the other)",
+      "host");
   AddParsed(
       app, "--placement", &o->placement,
       [](const std::string& t) -> std::optional<Placement> {
@@ -200,6 +206,24 @@ void CheckStore(const CLI::App& app, PerfOptions* o) {
   }
 }
 
+void CheckGpu(bool moves, const PerfOptions& o) {
+  const bool cuda = o.memory == Memory::kCuda || o.memory == Memory::kCudaHost;
+  if (!cuda && (o.graph_calls > 0 || o.after_kernel_us > 0)) {
+    throw CLI::ValidationError("--graph", "it and --after-kernel-us need --memory cuda");
+  }
+  if (cuda && !moves && !ParseOperation(o.op)) {
+    throw CLI::ValidationError("--memory",
+                               "cuda is for operations, pull and push, not for " + o.op);
+  }
+  if (o.memory == Memory::kCudaHost && !moves) {
+    throw CLI::ValidationError("--memory", "cuda-host is for pull and push, not for " + o.op);
+  }
+  if (cuda && o.nodes > 1) {
+    throw CLI::ValidationError(
+        "--nodes", "GPU memory is of one node, " + std::to_string(o.nodes) + " are asked for");
+  }
+}
+
 template <typename Finish>
 std::optional<int> Parse(CLI::App& app, int argc, char** argv, Finish&& finish) {
   try {
@@ -279,6 +303,15 @@ std::optional<int> ParsePerfOptions(int argc, char** argv, PerfOptions* options)
                  "O_DIRECT, in turn with it; 0: not")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
+  app.add_option("--graph", options->graph_calls,
+                 "With --memory cuda: time replays of a captured graph of so many calls; 0: calls")
+      ->check(CLI::Range(int64_t{0}, int64_t{1000}))
+      ->capture_default_str();
+  app.add_option("--after-kernel-us", options->after_kernel_us,
+                 "With --memory cuda: about so much other work on the stream before each timed "
+                 "block, behind which the calls are enqueued ahead")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
   app.add_flag("--open-child", options->open_child)->group("");  // open starts itself with it
   return Parse(app, argc, argv, [&] {
     FinishSweep(texts, options);
@@ -294,6 +327,7 @@ std::optional<int> ParsePerfOptions(int argc, char** argv, PerfOptions* options)
       throw CLI::ValidationError("--ranks", std::to_string(options->ranks) +
                                                 ": transfers are between pairs, so an even number");
     }
+    CheckGpu(moves, *options);
     const bool other = moves || stores || options->op == "join" || options->op == "open" ||
                        options->op == "soak" || options->op == "idle";
     if (!other && !ParseOperation(options->op)) {
@@ -337,6 +371,9 @@ std::optional<int> ParseCompareOptions(int argc, char** argv, CompareOptions* op
   options->placement = Placement::kOut;
   return Parse(app, argc, argv, [&] {
     FinishSweep(texts, options);
+    if (options->memory != Memory::kHost && options->memory != Memory::kMalloc) {
+      throw CLI::ValidationError("--memory", "peers have host and malloc only");
+    }
     const auto parsed = ParseOperation(op);
     if (!parsed)
       throw CLI::ValidationError("op", "\"" + op + "\" is not an operation; known: " +

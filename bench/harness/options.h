@@ -47,6 +47,9 @@ struct PerfOptions : SweepOptions {
   bool bind = false;      // one rank on each of them in turn
   int64_t count = 0;      // of join, open, soak, idle: how many or how long; 0: their default
   bool open_child = false;
+  // Of operations with --memory cuda.
+  int64_t graph_calls = 0;     // replay a graph of so many calls; 0: no graph
+  double after_kernel_us = 0;  // of other work on the stream before a timed block
   // Of pull, push, read and write.
   uint64_t piece_bytes = 16 << 10;
   std::string form = "ids";  // or runs, pieces, all

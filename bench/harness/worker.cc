@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "bench/harness/pattern.h"
@@ -23,6 +24,19 @@ absl::StatusOr<void*> Backend::Allocate(Memory, size_t bytes) {
 
 void Backend::Free(Memory, void* buffer) { std::free(buffer); }
 
+absl::Status Backend::Copy(void* destination, const void* source, size_t bytes) {
+  if (bytes != 0) std::memcpy(destination, source, bytes);
+  return absl::OkStatus();
+}
+
+int64_t Backend::RunMany(int64_t times) {
+  const int64_t start = NowNs();
+  for (int64_t i = 0; i < times; ++i) {
+    if (!Run()) return -1;
+  }
+  return NowNs() - start;
+}
+
 namespace {
 
 constexpr size_t kGuardBytes = 64;  // behind each buffer; must survive
@@ -30,7 +44,8 @@ constexpr unsigned char kGuard = 0xa5;
 constexpr size_t kLeastBytes = size_t{1} << 20;
 constexpr int64_t kWarmupNs = 3'000'000;
 
-// One of a rank's two buffers, kept from command to command.
+// One of a rank's two buffers, kept from command to command. Where the host does not reach it, the
+// host has a copy, which Push and Pull carry over.
 class Buffer {
  public:
   explicit Buffer(Backend& backend) : backend_(backend) {}
@@ -46,15 +61,31 @@ class Buffer {
     data_ = static_cast<char*>(*data);
     memory_ = memory;
     bytes_ = bytes;
-    std::memset(data_, 0, bytes + kGuardBytes);
-    return absl::OkStatus();
+    copy_.assign(backend_.HostReaches(memory) ? 0 : bytes + kGuardBytes, 0);
+    std::memset(host(), 0, bytes + kGuardBytes);
+    return Push(bytes);
   }
-  void Guard(size_t used) { std::memset(data_ + used, kGuard, kGuardBytes); }
-  bool GuardHolds(size_t used) const {
-    return std::all_of(data_ + used, data_ + used + kGuardBytes,
+  void Guard(size_t used) { std::memset(host() + used, kGuard, kGuardBytes); }
+  bool GuardHolds(size_t used) {
+    return std::all_of(host() + used, host() + used + kGuardBytes,
                        [](char c) { return static_cast<unsigned char>(c) == kGuard; });
   }
+  // The first bytes, and as many more as a guard has.
+  absl::Status Push(size_t used) {
+    return copy_.empty() ? absl::OkStatus()
+                         : backend_.Copy(data_, copy_.data(), used + kGuardBytes);
+  }
+  absl::Status Pull(size_t used) {
+    return copy_.empty() ? absl::OkStatus()
+                         : backend_.Copy(copy_.data(), data_, used + kGuardBytes);
+  }
   char* data() const { return data_; }
+  char* host() { return copy_.empty() ? data_ : copy_.data(); }
+  // What the host has of a place in the buffer; the place itself, if it is elsewhere.
+  void* HostOf(void* place) {
+    const auto offset = reinterpret_cast<uintptr_t>(place) - reinterpret_cast<uintptr_t>(data_);
+    return data_ != nullptr && offset < bytes_ + kGuardBytes ? host() + offset : place;
+  }
 
  private:
   void Drop() {
@@ -66,6 +97,7 @@ class Buffer {
   Memory memory_ = Memory::kMalloc;
   char* data_ = nullptr;
   size_t bytes_ = 0;
+  std::vector<char> copy_;
 };
 
 class Rank {
@@ -99,7 +131,10 @@ class Rank {
     output_used_ = OutputElements(p, backend_.rank()) * element;
     // Buffers of the same size on every rank: a region's first use is then alike everywhere.
     const size_t whole = std::max<size_t>(SizeBytes(p), element);
-    call_ = Call{p, command.variant, command.in_place, nullptr, nullptr};
+    call_ = Call{};
+    call_.problem = p;
+    call_.variant = command.variant;
+    call_.in_place = command.in_place;
     absl::Status status = output_.Ensure(command.memory, whole);
     if (status.ok() && !command.in_place) status = input_.Ensure(command.memory, whole);
     if (!status.ok()) return Fail(std::string(status.message()));
@@ -113,16 +148,21 @@ class Rank {
       call_.input = input_.data();
       call_.output = output_.data();
     }
+    call_.graph_calls = command.graph_calls;
+    call_.after_kernel_us = command.after_kernel_us;
+    call_.memory = command.memory;
     status = backend_.Prepare(call_);
     if (!status.ok()) return Fail(std::string(status.message()), absl::IsUnimplemented(status));
     return true;
   }
 
   bool RunOnce() {
-    if (backend_.Run()) {
-      ++operations_;
-      return true;
-    }
+    if (!backend_.Run()) return FailRun();
+    ++operations_;
+    return true;
+  }
+
+  bool FailRun() {
     return Fail(absl::StrCat(std::string(Name(call_.problem.op)), " of ", SizeBytes(call_.problem),
                              " bytes failed: ", backend_.LastError()));
   }
@@ -130,17 +170,25 @@ class Rank {
   bool Check(const Command& command) {
     Problem p = command.problem;
     const int rank = backend_.rank();
+    Buffer& in_buffer = command.in_place ? output_ : input_;
+    void* const input = in_buffer.HostOf(call_.input);
     if (!command.in_place) {
-      std::memset(output_.data(), 0x5a, output_used_);
+      std::memset(output_.host(), 0x5a, output_used_);
       input_.Guard(input_used_);
     }
     output_.Guard(output_used_);
-    FillInput(p, rank, call_.input);
+    FillInput(p, rank, input);
+    absl::Status copied = output_.Push(output_used_);
+    if (!command.in_place) copied.Update(input_.Push(input_used_));
+    if (!copied.ok()) return Fail(std::string(copied.message()));
     if (!RankBarrier(&control_)) return false;
     if (!RunOnce()) return false;
-    uint64_t wrong = CountWrong(p, rank, backend_.Result(call_));
+    copied = output_.Pull(output_used_);
+    if (!command.in_place) copied.Update(input_.Pull(input_used_));
+    if (!copied.ok()) return Fail(std::string(copied.message()));
+    uint64_t wrong = CountWrong(p, rank, output_.HostOf(const_cast<void*>(backend_.Result(call_))));
     if (!command.in_place) {
-      wrong += CountChangedInput(p, rank, call_.input);
+      wrong += CountChangedInput(p, rank, input);
       wrong += !input_.GuardHolds(input_used_);
     }
     wrong += !output_.GuardHolds(output_used_);
@@ -149,11 +197,10 @@ class Rank {
   }
 
   int64_t TimedLoop(int64_t iterations) {
-    const int64_t start = NowNs();
-    for (int64_t i = 0; i < iterations; ++i) {
-      if (!RunOnce()) return -1;
-    }
-    return NowNs() - start;
+    const int64_t elapsed = backend_.RunMany(iterations);
+    if (elapsed < 0) FailRun();
+    operations_ += iterations;
+    return elapsed;
   }
 
   // Rank 0's clock decides, so that all ranks run the same number of iterations.

@@ -54,7 +54,8 @@ int RankMain(const PerfOptions& options, const RankHome& home, int rank, Control
     return 1;
   }
   const std::string name = "perf-" + std::to_string(control->driver_pid);
-  auto backend = OpenShuntBackend(rank, options.ranks, home.SocketOf(rank), name);
+  auto backend = OpenShuntBackend(rank, options.ranks, home.SocketOf(rank), name,
+                                  options.memory == Memory::kCuda);
   if (!backend.ok()) {
     control->Fail(std::string(backend.status().message()));
     return 1;
@@ -106,7 +107,8 @@ class Sweep {
   void PrintHead() const {
     std::printf("# shunt-perf %s: %d ranks on %d cores, memory %s\n",
                 std::string(Name(op_)).c_str(), options_.ranks, UsableCores(),
-                options_.memory == Memory::kHost ? "host (regions)" : "malloc");
+                options_.memory == Memory::kHost ? "host (regions)"
+                                                 : std::string(Name(options_.memory)).c_str());
     if (options_.nodes > 1) std::printf("# %s\n", link_.Describe().c_str());
     std::printf("#%12s %12s %11s %10s %5s  %36s  %36s\n", "", "", "", "", "",
                 "out-of-place            ", "in-place              ");
@@ -141,6 +143,8 @@ class Sweep {
     command.block_ns = options_.block_ns;
     command.iterations = options_.iterations;
     command.warmup = options_.warmup;
+    command.graph_calls = options_.graph_calls;
+    command.after_kernel_us = options_.after_kernel_us;
     command.problem = problem;
     double nic_bytes = 0;
     SHUNT_ASSIGN_OR_RETURN(const Measurement m, link_.Run(job, command, &nic_bytes));
@@ -159,7 +163,9 @@ class Sweep {
     record.Set("ranks", options_.ranks);
     link_.AddTo(&record, problem, m.time_us, nic_bytes);
     if (!options_.algorithm.empty()) record.Set("algorithm", options_.algorithm);
-    record.Set("memory", options_.memory == Memory::kHost ? "host" : "malloc");
+    record.Set("memory", Name(options_.memory));
+    if (options_.graph_calls > 0) record.Set("graph_calls", options_.graph_calls);
+    if (options_.after_kernel_us > 0) record.Set("after_kernel_us", options_.after_kernel_us);
     record.Set("dtype", shunt::Name(problem.dtype));
     if (Reduces(op_)) record.Set("redop", shunt::Name(problem.redop));
     if (HasRoot(op_)) record.Set("root", problem.root);
@@ -179,6 +185,14 @@ class Sweep {
   int64_t measured_ = 0;
 };
 
+std::vector<std::string> DaemonFlags(const PerfOptions& options) {
+  std::vector<std::string> flags = StoreFlags(options);
+  if (options.memory == Memory::kCuda || options.memory == Memory::kCudaHost) {
+    flags.insert(flags.end(), {"--gpu-enabled", "on"});
+  }
+  return flags;
+}
+
 absl::Status RunBenchmark(const PerfOptions& options, uint64_t* wrong) {
   if (options.open_child) return OpenChild(options.socket);
   const auto op = ParseOperation(options.op);
@@ -189,7 +203,7 @@ absl::Status RunBenchmark(const PerfOptions& options, uint64_t* wrong) {
   }
   SHUNT_ASSIGN_OR_RETURN(const auto cluster, StartNodes(options));
   SHUNT_ASSIGN_OR_RETURN(const auto daemons,
-                         Daemons::Start(cluster.get(), options.socket, StoreFlags(options)));
+                         Daemons::Start(cluster.get(), options.socket, DaemonFlags(options)));
   const Layout layout{options.ranks, options.nodes};
   const RankHome home(layout, cluster.get(), *daemons);
   const DaemonUnderTest& daemon = (*daemons)[0];

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "bench/harness/pattern.h"
+#include "bench/perf/gpu_rank.h"
 #include "runtime/core/status.h"
 
 namespace shunt::bench {
@@ -13,9 +14,11 @@ namespace {
 
 class ShuntBackend final : public Backend {
  public:
-  ShuntBackend(int rank, int ranks, shunt_session* session, shunt_comm* comm)
-      : rank_(rank), ranks_(ranks), session_(session), comm_(comm) {}
+  ShuntBackend(int rank, int ranks, shunt_session* session, shunt_comm* comm,
+               std::unique_ptr<GpuRank> gpu)
+      : rank_(rank), ranks_(ranks), session_(session), comm_(comm), gpu_(std::move(gpu)) {}
   ~ShuntBackend() override {
+    if (gpu_ != nullptr) gpu_->DropGraph();
     shunt_leave(comm_);
     shunt_close(session_);
   }
@@ -26,13 +29,28 @@ class ShuntBackend final : public Backend {
   absl::StatusOr<void*> Allocate(Memory memory, size_t bytes) override {
     if (memory == Memory::kMalloc) return Backend::Allocate(memory, bytes);
     void* buffer = nullptr;
+    if (memory == Memory::kCuda) {
+      const int code = shunt_alloc_device(session_, gpu_->device(), bytes, &buffer);
+      if (code != SHUNT_OK) return ShuntStatus(code, "shunt_alloc_device");
+      return buffer;
+    }
     const int code = shunt_alloc(session_, bytes, &buffer);
     if (code != SHUNT_OK) return ShuntStatus(code, "shunt_alloc");
     return buffer;
   }
 
+  bool HostReaches(Memory memory) const override { return memory != Memory::kCuda; }
+  absl::Status Copy(void* destination, const void* source, size_t bytes) override {
+    return gpu_->Copy(destination, source, bytes);
+  }
+
   void Free(Memory memory, void* buffer) override {
     if (memory == Memory::kMalloc) return Backend::Free(memory, buffer);
+    if (memory == Memory::kCuda) {
+      gpu_->DropGraph();
+      shunt_free_device(session_, buffer);
+      return;
+    }
     shunt_free(session_, buffer);
   }
 
@@ -41,6 +59,12 @@ class ShuntBackend final : public Backend {
     const Problem& p = call.problem;
     options_ = shunt_call{};
     options_.struct_size = sizeof(options_);
+    on_stream_ = call.memory == Memory::kCuda;
+    if (on_stream_) {
+      gpu_->DropGraph();
+      options_.flags = SHUNT_CALL_STREAM;
+      options_.stream = gpu_->stream();
+    }
     if (Reduces(p.op) && p.redop == Redop::kPremulSum) {
       FillScalar(p, rank_, scalar_);
       options_.scalar = scalar_;
@@ -53,10 +77,26 @@ class ShuntBackend final : public Backend {
 
   bool Run() override {
     code_ = Call();
+    // On a stream: until this rank's result is there.
+    if (on_stream_ && code_ == SHUNT_OK) code_ = shunt_sync(comm_, 0);
     return code_ == SHUNT_OK;
   }
 
+  int64_t RunMany(int64_t times) override {
+    if (!on_stream_) return Backend::RunMany(times);
+    const absl::StatusOr<int64_t> ns =
+        gpu_->TimeNs(times, {call_.graph_calls, call_.after_kernel_us}, [this]() -> absl::Status {
+          const int code = Call();
+          return code == SHUNT_OK ? absl::OkStatus() : ShuntStatus(code, "a call on a stream");
+        });
+    code_ = ns.ok() ? shunt_sync(comm_, 0) : SHUNT_INTERNAL;
+    if (code_ == SHUNT_OK) return *ns;
+    words_ = ns.ok() ? "" : std::string(ns.status().message());
+    return -1;
+  }
+
   std::string LastError() const override {
+    if (!words_.empty()) return words_;
     return std::string(shunt_code_name(code_)) + ": " + shunt_last_error();
   }
 
@@ -110,6 +150,9 @@ class ShuntBackend final : public Backend {
   const int ranks_;
   shunt_session* session_;
   shunt_comm* comm_;
+  const std::unique_ptr<GpuRank> gpu_;  // null: without GPU memory
+  bool on_stream_ = false;
+  std::string words_;
   bench::Call call_;
   shunt_call options_{};
   alignas(8) char scalar_[8] = {};
@@ -128,7 +171,11 @@ absl::Status ShuntStatus(int code, const std::string& what) {
 
 absl::StatusOr<std::unique_ptr<Backend>> OpenShuntBackend(int rank, int ranks,
                                                           const std::string& socket,
-                                                          const std::string& name) {
+                                                          const std::string& name, bool gpu) {
+  std::unique_ptr<GpuRank> own_gpu;
+  if (gpu) {
+    SHUNT_ASSIGN_OR_RETURN(own_gpu, GpuRank::Open(rank));
+  }
   shunt_open_options open{};
   open.struct_size = sizeof(open);
   open.socket = socket.c_str();
@@ -140,6 +187,7 @@ absl::StatusOr<std::unique_ptr<Backend>> OpenShuntBackend(int rank, int ranks,
   join.name = name.c_str();
   join.rank = rank;
   join.world_size = ranks;
+  join.flags = gpu ? SHUNT_JOIN_DEVICE : 0;
   shunt_comm* comm = nullptr;
   code = shunt_join(session, &join, &comm);
   if (code != SHUNT_OK) {
@@ -147,7 +195,7 @@ absl::StatusOr<std::unique_ptr<Backend>> OpenShuntBackend(int rank, int ranks,
     shunt_close(session);
     return status;
   }
-  return std::make_unique<ShuntBackend>(rank, ranks, session, comm);
+  return std::make_unique<ShuntBackend>(rank, ranks, session, comm, std::move(own_gpu));
 }
 
 }  // namespace shunt::bench

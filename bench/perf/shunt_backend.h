@@ -13,9 +13,10 @@ namespace shunt::bench {
 absl::Status ShuntStatus(int code, const std::string& what);
 
 // Opens a session at `socket` and joins communicator `name` as `rank` of `ranks`. Blocks until all
-// ranks have.
+// ranks have. `gpu`: with GPU memory, on the rank's GPU; calls on such memory are on its stream.
 absl::StatusOr<std::unique_ptr<Backend>> OpenShuntBackend(int rank, int ranks,
                                                           const std::string& socket,
-                                                          const std::string& name);
+                                                          const std::string& name,
+                                                          bool gpu = false);
 
 }  // namespace shunt::bench

@@ -3,12 +3,14 @@
 #include <shunt/client.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "bench/harness/record.h"
 #include "bench/harness/worker.h"
+#include "bench/perf/gpu_rank.h"
 #include "bench/perf/side.h"
 #include "runtime/core/clock.h"
 
@@ -29,9 +31,18 @@ class Rank {
         found_(found + rank),
         session_(Session::Options{socket, absl::StrCat("perf-", rank)}),
         agent_(session_.Agent(AgentName(rank))) {
-    memory_ =
-        session_.Allocate<uint8_t>(*std::max_element(options.sizes.begin(), options.sizes.end()));
-    ThrowIfError(shunt_region_id(session_.get(), memory_.data(), &found_->region));
+    const size_t bytes = *std::max_element(options.sizes.begin(), options.sizes.end());
+    const bool moves = rank >= half_;
+    if (options.memory == Memory::kCuda || (options.memory == Memory::kCudaHost && moves)) {
+      gpu_ = Value(GpuRank::Open(rank));
+      on_gpu_ = session_.AllocateDevice<uint8_t>(bytes, gpu_->device());
+      copy_.resize(bytes);
+      data_ = on_gpu_.data();
+    } else {
+      memory_ = session_.Allocate<uint8_t>(bytes);
+      data_ = memory_.data();
+    }
+    ThrowIfError(shunt_region_id(session_.get(), data_, &found_->region));
   }
 
   bool Execute(const Command& command) {
@@ -39,10 +50,10 @@ class Rank {
     const bool moves = rank_ >= half_;
     const bool source = moves == (options_.op == "push");
     for (uint64_t i = 0; i < cut.bytes(); ++i) {
-      memory_[i] = source ? ByteAt(i) : static_cast<uint8_t>(~ByteAt(i));
+      host()[i] = source ? ByteAt(i) : static_cast<uint8_t>(~ByteAt(i));
     }
-    const List own =
-        agent_.Publish("pieces", {Blocks(memory_.data(), cut.piece_bytes, cut.pieces)});
+    if (gpu_ != nullptr) Check(gpu_->Copy(data_, host(), cut.bytes()));
+    const List own = agent_.Publish("pieces", {Blocks(data_, cut.piece_bytes, cut.pieces)});
     if (!RankBarrier(control_)) return false;
     const Side mine(options_.form, cut, 1, found_->region);
     const Side theirs(options_.form, cut, 2, all_[rank_ % half_].region);
@@ -52,11 +63,25 @@ class Rank {
       Measure(mine.Of(own), theirs.Of(remote), source);
     }
     if (!RankBarrier(control_)) return false;
+    if (gpu_ != nullptr) Check(gpu_->Copy(host(), data_, cut.bytes()));
     found_->wrong = source || !options_.check ? 0 : Wrong(cut, mine, theirs, moves);
     return RankBarrier(control_);
   }
 
  private:
+  static void Check(const absl::Status& status) {
+    if (!status.ok()) {
+      throw Error(static_cast<int>(status.code()), std::string(status.message()));
+    }
+  }
+  template <typename T>
+  static T Value(absl::StatusOr<T> result) {
+    Check(result.status());
+    return *std::move(result);
+  }
+  // The memory, or what the host has of it.
+  uint8_t* host() { return gpu_ == nullptr ? data_ : copy_.data(); }
+
   std::string AgentName(int rank) const {
     return absl::StrCat("perf-", control_->driver_pid, "-", rank);
   }
@@ -91,12 +116,12 @@ class Rank {
   }
 
   // Of the receiving rank: bytes that are not the sender's.
-  uint64_t Wrong(const Cut& cut, const Side& mine, const Side& theirs, bool moves) const {
+  uint64_t Wrong(const Cut& cut, const Side& mine, const Side& theirs, bool moves) {
     const Side& here = moves ? mine : theirs;
     const Side& there = moves ? theirs : mine;
     uint64_t wrong = 0;
     for (uint64_t piece = 0; piece < cut.pieces; ++piece) {
-      const uint8_t* got = memory_.data() + here.id(piece) * cut.piece_bytes;
+      const uint8_t* got = host() + here.id(piece) * cut.piece_bytes;
       const uint64_t sent = there.id(piece) * cut.piece_bytes;
       for (uint64_t i = 0; i < cut.piece_bytes; ++i) wrong += got[i] != ByteAt(sent + i);
     }
@@ -112,7 +137,11 @@ class Rank {
   Found* const found_;
   Session session_;
   Agent agent_;
+  std::unique_ptr<GpuRank> gpu_;  // null: the memory is the host's
   Buffer<uint8_t> memory_;
+  DeviceBuffer<uint8_t> on_gpu_;
+  std::vector<uint8_t> copy_;  // of on_gpu_
+  uint8_t* data_ = nullptr;    // of whichever it is
 };
 
 }  // namespace

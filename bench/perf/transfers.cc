@@ -26,9 +26,10 @@ Found* SharedFound(int ranks) {
 }
 
 void PrintHead(const PerfOptions& options) {
-  std::printf("# shunt-perf %s: %d pair(s) of ranks on %d cores, %d in flight, form %s\n",
-              options.op.c_str(), options.ranks / 2, UsableCores(), options.in_flight,
-              options.form.c_str());
+  std::printf(
+      "# shunt-perf %s: %d pair(s) of ranks on %d cores, %d in flight, form %s, memory %s\n",
+      options.op.c_str(), options.ranks / 2, UsableCores(), options.in_flight, options.form.c_str(),
+      std::string(Name(options.memory)).c_str());
   std::printf("#%12s %12s %10s  %10s %10s %8s %8s\n", "size", "piece", "pieces", "post", "time",
               "algbw", "#wrong");
   std::printf("#%12s %12s %10s  %10s %10s %8s %8s\n", "(B)", "(B)", "", "(us)", "(us)", "(GB/s)",
@@ -76,6 +77,7 @@ absl::Status BenchmarkTransfers(const PerfOptions& options, const RankHome& home
     *wrong += bad;
     Record record;
     record.Set("op", options.op).Set("bytes", cut.bytes()).Set("piece_bytes", cut.piece_bytes);
+    record.Set("memory", Name(options.memory));
     record.Set("pieces", cut.pieces).Set("form", options.form);
     record.Set("ranks", options.ranks).Set("nodes", options.nodes);
     record.Set("in_flight", options.in_flight).Set("post_us", slowest.post_us);

@@ -375,6 +375,7 @@ class StartAndStop(unittest.TestCase):
         self.assertEqual(self.config(text), (0, ""))
         flags = self.run_shuntd("--help").stdout
         keys = [word[2:].replace("-", "_") for word in flags.split() if word.startswith("--")]
+        # [name, its part, name, its part, ...], without the tables of lists.
         top, *rest = re.split(r"\n\[(\w+)\]\n", text)
         sections = dict(zip(rest[::2], rest[1::2]))
         for key in set(keys) - {"help", "config", "check_config", "version"}:
