@@ -125,6 +125,8 @@ TEST_CASE("the defaults that --help shows are those of a daemon without flags") 
     shown.gpu_devices = {"x"};
     shown.metrics_address = "x";
     shown.metrics_link_capacity = 77;
+    shown.recorder_calls = shown.recorder_transfers = 77;
+    shown.recorder_memory = 77;
     const Config other = shown;
     REQUIRE(ApplyFlag(key, key.initial, &shown).ok());
     const Config initial;

@@ -117,7 +117,8 @@ class Processes(DaemonTest):
 
 
 class Leaks(DaemonTest):
-    FLAGS = ("--log-level", "warn")
+    # What the recorder may keep is full before the first look.
+    FLAGS = ("--log-level", "warn", "--recorder-memory", "64KiB")
 
     def shared_kb(self):
         return self.shuntd.status_kb("RssShmem")

@@ -25,11 +25,13 @@ class Shells(unittest.TestCase):
         return done.stdout.split()
 
     def test_bash_completes_commands_options_and_choices(self):
-        self.assertEqual(self.bash("shuntctl", "st"), ["status"])
+        self.assertEqual(self.bash("shuntctl", "sta"), ["status"])
         for command in ("status", "topology", "links", "sessions", "communicators", "transfers", "explain", "doctor",
-                        "drain", "top", "completion"):
+                        "drain", "top", "completion", "hang", "trace", "stragglers"):
             self.assertIn(command, self.bash("shuntctl", ""))
         self.assertEqual(self.bash("shuntctl", "drain", "--u"), ["--undo"])
+        self.assertEqual(self.bash("shuntctl", "hang", "--old"), ["--older-than"])
+        self.assertIn("/etc/passwd", self.bash("shuntctl", "trace", "--out", "/etc/passw"))
         self.assertEqual(self.bash("shuntctl", "links", "--js"), ["--json"])
         self.assertEqual(self.bash("shuntctl", "--socket", "/x", "topology", "--sv"), ["--svg"])
         self.assertEqual(self.bash("shuntctl", "completion", ""), self.bash("shuntctl", "completion", "")[:])
