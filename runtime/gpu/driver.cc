@@ -83,8 +83,7 @@
   F(cuThreadExchangeStreamCaptureMode)      \
   F(cuUserObjectCreate)                     \
   F(cuUserObjectRelease)                    \
-  F(cuGraphRetainUserObject)                \
-  F(cuGraphAddHostNode)
+  F(cuGraphRetainUserObject)
 
 #define SHUNT_TEXT_OF(name) #name
 #define SHUNT_TEXT(name) SHUNT_TEXT_OF(name)
@@ -234,15 +233,12 @@ struct Driver::Api {
     return absl::Status(CodeOf(result), Text(result, call));
   }
 
+  // Without the nodes: what follows `graph` may be null in both forms.
   CUresult CaptureInfo(CUstream stream, CUstreamCaptureStatus* state, cuuint64_t* id,
-                       CUgraph* graph, const CUgraphNode** last, size_t* last_count) const {
-    // Kinds of edges are dropped: who depends on a node here depends on all of it. They may be
-    // asked for together with the nodes only.
-    const void* edges = nullptr;
+                       CUgraph* graph) const {
     return capture_info_3 != nullptr
-               ? capture_info_3(stream, state, id, graph, last, last != nullptr ? &edges : nullptr,
-                                last_count)
-               : capture_info_2(stream, state, id, graph, last, last_count);
+               ? capture_info_3(stream, state, id, graph, nullptr, nullptr, nullptr)
+               : capture_info_2(stream, state, id, graph, nullptr, nullptr);
   }
 
   absl::StatusOr<int> Attribute(CUdevice device, CUdevice_attribute attribute) const;
@@ -695,8 +691,7 @@ absl::StatusOr<CaptureFacts> Driver::Capturing(Stream stream) {
   cuuint64_t id = 0;
   CUgraph graph = nullptr;
   SHUNT_RETURN_IF_ERROR(
-      api_->Check(api_->CaptureInfo(Raw(stream), &state, &id, &graph, nullptr, nullptr),
-                  "cuStreamGetCaptureInfo"));
+      api_->Check(api_->CaptureInfo(Raw(stream), &state, &id, &graph), "cuStreamGetCaptureInfo"));
   if (state == CU_STREAM_CAPTURE_STATUS_NONE) return CaptureFacts{};
   if (state == CU_STREAM_CAPTURE_STATUS_INVALIDATED) {
     return absl::FailedPreconditionError("the stream's capture failed before this call");
@@ -732,24 +727,6 @@ absl::Status Driver::OnGraphDestroyed(Graph graph, void (*destroy)(void*), void*
     api_->cuUserObjectRelease(object, 1);
   }
   return status;
-}
-
-absl::Status Driver::AddHostNode(Stream stream, void (*function)(void*), void* argument) {
-  CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
-  CUgraph graph = nullptr;
-  const CUgraphNode* last = nullptr;
-  size_t last_count = 0;
-  SHUNT_RETURN_IF_ERROR(
-      api_->Check(api_->CaptureInfo(Raw(stream), &state, nullptr, &graph, &last, &last_count),
-                  "cuStreamGetCaptureInfo"));
-  if (state != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
-    return absl::FailedPreconditionError("a host node for a stream that is not being captured");
-  }
-  CUDA_HOST_NODE_PARAMS params{};
-  params.fn = function;
-  params.userData = argument;
-  CUgraphNode node = nullptr;
-  return SHUNT_CUDA(cuGraphAddHostNode, &node, graph, last, last_count, &params);
 }
 
 }  // namespace shunt::gpu

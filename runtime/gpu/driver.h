@@ -159,9 +159,6 @@ class Driver {
   // Calls destroy(argument) once the graph and all that was made from it are gone, on a thread of
   // the driver's, which must not call CUDA.
   absl::Status OnGraphDestroyed(Graph graph, void (*destroy)(void*), void* argument);
-  // A node that calls function(argument) on a thread of the driver's at each launch, after what the
-  // stream has captured so far; nothing waits for it but the graph's end.
-  absl::Status AddHostNode(Stream stream, void (*function)(void*), void* argument);
 
  private:
   struct Api;  // the library's functions

@@ -58,6 +58,5 @@ absl::Status Driver::Launch(Function, const LaunchShape&, const void*, uint64_t,
 absl::StatusOr<int> Driver::SetCaptureMode(int) { return Absent(); }
 absl::StatusOr<CaptureFacts> Driver::Capturing(Stream) { return Absent(); }
 absl::Status Driver::OnGraphDestroyed(Graph, void (*)(void*), void*) { return Absent(); }
-absl::Status Driver::AddHostNode(Stream, void (*)(void*), void*) { return Absent(); }
 
 }  // namespace shunt::gpu

@@ -128,22 +128,6 @@ CUresult cuGraphDestroy(CUgraph raw) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuGraphAddHostNode(CUgraphNode* node, CUgraph raw, const CUgraphNode* after, size_t count,
-                            const CUDA_HOST_NODE_PARAMS* params) {
-  FAKE_ENTER(cuGraphAddHostNode, kLive);
-  const std::lock_guard lock(Lock());
-  Graph* const graph = Find(raw);
-  if (graph == nullptr || params->fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  std::vector<Node*> before;
-  for (size_t i = 0; i < count; ++i) before.push_back(reinterpret_cast<Node*>(after[i]));
-  Work work = [function = params->fn, argument = params->userData](uint64_t*) {
-    function(argument);
-    return true;
-  };
-  *node = reinterpret_cast<CUgraphNode>(AddNode(graph, std::move(work), std::move(before)));
-  return CUDA_SUCCESS;
-}
-
 CUresult cuGraphInstantiate(CUgraphExec* executable, CUgraph raw, unsigned long long /*flags*/) {
   FAKE_ENTER(cuGraphInstantiate, kContext);
   const std::lock_guard lock(Lock());
