@@ -6,8 +6,11 @@
 #include "daemon/event_signal.h"
 #include "daemon/log.h"
 #include "daemon/pin_scope.h"
+#include "daemon/probe.h"
 #include "daemon/scheduler.h"
+#include "runtime/board/arrival.h"
 #include "runtime/board/failure.h"
+#include "runtime/board/post.h"
 #include "runtime/core/check.h"
 #include "runtime/core/status.h"
 
@@ -54,6 +57,7 @@ Communicator::Communicator(CommunicatorKey key, uint64_t id, uint64_t epoch, int
 }
 
 Communicator::~Communicator() {
+  if (host_->probe != nullptr) host_->probe->operations.Keep(Totals());
   host_->loop->Cancel(timer_);
   if (engine_ != nullptr) engine_->Close(wire_id_);
   if (captures_ != nullptr) captures_->End();
@@ -205,7 +209,9 @@ void Communicator::Serve(int rank, std::shared_ptr<Session> session,
 void Communicator::AddLocked(uint32_t channel, uint64_t seq, Asker asker) {
   WatchDeadlineLocked(asker.deadline_ns);
   ChannelQueue& queue = queues_[channel];
-  queue.pending[seq].askers.push_back(std::move(asker));
+  Served& served = queue.pending[seq];
+  if (served.began_ns == 0) served.began_ns = NowNs();
+  served.askers.push_back(std::move(asker));
   ScheduleLocked(channel, queue);
 }
 
@@ -363,11 +369,33 @@ void Communicator::Complete(uint32_t channel, uint64_t seq, Served served,
                             const absl::Status& outcome) {
   host_->served.fetch_add(1, std::memory_order_relaxed);
   if (!outcome.ok()) host_->failed.fetch_add(1, std::memory_order_relaxed);
+  if (host_->probe != nullptr) Tell(channel, seq, served, outcome);
   for (Asker& asker : served.askers) {
-    if (asker.operation != nullptr) server_.Retire(channel, seq, asker.rank);
+    if (asker.operation == nullptr) continue;
+    server_.CountFor(channel, seq, asker.rank, outcome.ok());
+    server_.Retire(channel, seq, asker.rank);
   }
   for (Asker& asker : served.askers) Answer(asker, outcome);
 }
+
+// Counts what has ended.
+void Communicator::Tell(uint32_t channel, uint64_t seq, const Served& served,
+                        const absl::Status& outcome) const {
+  for (const Asker& asker : served.askers) {
+    if (asker.session != nullptr) host_->probe->answers.Answered(outcome.code());
+  }
+  if (board_.Remote(channel)) return;  // the engine counts it
+  OperationProbe& probe = host_->probe->operations;
+  if (!outcome.ok()) return probe.Failed();
+  // Any member may have written there since.
+  const CollectiveSpec spec =
+      board::SpecOf(channel, board::ReadBody(board_.channel(channel).post(seq, 0)));
+  if (!IsValid(spec.kind) || !IsValid(spec.dtype)) return;
+  probe.Ended(spec.kind, OperationProbe::kBoard, NowNs() - served.began_ns,
+              BusBytes(spec, board_.PlanWorld(channel)));
+}
+
+board::Totals Communicator::Totals() const { return board::TotalsOf(board_, NowNs() - made_ns_); }
 
 void Communicator::Answer(Asker& asker, const absl::Status& outcome) {
   if (asker.session != nullptr) asker.session->Complete(asker.ring_token, outcome.code());

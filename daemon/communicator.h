@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -21,6 +22,9 @@
 #include "daemon/node_engine.h"
 #include "daemon/session.h"
 #include "runtime/board/server.h"
+#include "runtime/board/tally.h"
+#include "runtime/core/clock.h"
+#include "runtime/core/counters.h"
 #include "runtime/core/fd.h"
 #include "runtime/memory/region_table.h"
 
@@ -28,6 +32,7 @@ namespace shunt::daemon {
 
 class NamedMemory;
 class Scheduler;
+struct Probe;
 
 // Names a communicator: two tenants, or two jobs of one, never meet.
 struct CommunicatorKey {
@@ -62,6 +67,7 @@ struct OperationHost {
   bool aggregator = false;           // it has no ranks, and adds for other nodes
   std::atomic<uint64_t> served = 0;  // operations, for status
   std::atomic<uint64_t> failed = 0;
+  Probe* probe = nullptr;  // null: nobody counts
 };
 
 // Thread-safe.
@@ -149,6 +155,12 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   // A hint for the scheduler, from what a member wrote: does the next operation move much?
   bool LooksLong(uint32_t channel);
 
+  // What its ranks have called here; only grows. Who comes late; and how long operations with
+  // other nodes have taken here, all in all.
+  board::Totals Totals() const;
+  std::optional<board::Lateness> Lateness() const { return board::LatenessOf(board_, NowNs()); }
+  int64_t exchanging_ns() const { return static_cast<int64_t>(exchanging_ns_.value()); }
+
   // Operations that the daemon is seeing through.
   size_t pending() const;
   // A guess from the board: some rank waits for an operation. For the grace period only.
@@ -170,6 +182,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   };
   struct Served {
     absl::InlinedVector<Asker, 2> askers;
+    int64_t began_ns = 0;
   };
   struct ChannelQueue {
     std::map<uint64_t, Served> pending;  // by sequence
@@ -241,6 +254,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   void WatchDeadlineLocked(int64_t deadline_ns);
   void ExpireDue();
   static void Answer(Asker& asker, const absl::Status& outcome);
+  void Tell(uint32_t channel, uint64_t seq, const Served& served,
+            const absl::Status& outcome) const;
   // After the lock is gone: `served` has ended.
   void Complete(uint32_t channel, uint64_t seq, Served served, const absl::Status& outcome);
 
@@ -254,6 +269,8 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   const std::shared_ptr<const Mapping> mapping_;
   const board::Board board_;
   board::Server server_;
+  const int64_t made_ns_ = NowNs();
+  Count exchanging_ns_;
 
   mutable std::mutex mutex_;
   std::vector<Member> members_;
@@ -270,6 +287,7 @@ class Communicator : public std::enable_shared_from_this<Communicator>,
   struct RemoteChannel {
     uint64_t next = 1;  // the sequence that the engine gets next, or has if busy
     bool busy = false;
+    int64_t began_ns = 0;
     int rank = 0;  // of the call in the works, by its place here
     board::CallRecord record;
     int64_t deadline_ns = kNeverNs;

@@ -91,6 +91,7 @@ void Communicator::RunRemote(uint32_t channel) {
     }
     if (service != board::Service::kSucceeded) continue;
     state.busy = true;
+    state.began_ns = NowNs();
     call.wire_id = wire_id_;
     if (channel != 0) {
       const board::Board::Pair pair = board_.PairOf(channel);
@@ -124,6 +125,7 @@ void Communicator::Exchanged(uint32_t channel, uint64_t seq, const absl::Status&
   std::unique_lock lock(mutex_);
   RemoteChannel& state = remote_[channel];
   state.busy = false;
+  exchanging_ns_.Add(static_cast<uint64_t>(NowNs() - state.began_ns));
   ++state.next;
   ChannelQueue& queue = queues_[channel];
   auto node = queue.pending.extract(seq);

@@ -1,5 +1,9 @@
 #include "daemon/config.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -15,6 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "daemon/cluster/address.h"
 #include "daemon/gpu/device_names.h"
 #include "runtime/core/status.h"
 #include "runtime/core/unix_socket.h"
@@ -185,6 +190,22 @@ absl::Status SetGpuDevices(Config* config, const ConfigValue& value) {
   return absl::OkStatus();
 }
 
+absl::Status SetMetricsAddress(Config* config, const ConfigValue& value) {
+  const auto* text = std::get_if<std::string>(&value);
+  if (text == nullptr) return Wrong(value);
+  if (!text->empty()) {
+    // A name might be another machine's by the time that it is looked up.
+    const auto address = cluster::ParseAddress(*text, /*port_zero=*/true);
+    in6_addr ignored;
+    if (!address.ok() || (::inet_pton(AF_INET, address->host.c_str(), &ignored) != 1 &&
+                          ::inet_pton(AF_INET6, address->host.c_str(), &ignored) != 1)) {
+      return Wrong(value);
+    }
+  }
+  config->metrics_address = *text;
+  return absl::OkStatus();
+}
+
 constexpr char kSizeWords[] = "a size such as \"8GiB\" or \"512MiB\", or an integer of bytes";
 constexpr char kDurationWords[] = "a duration such as \"500ms\", \"10s\" or \"5m\"";
 
@@ -255,16 +276,26 @@ constexpr ConfigKey kOwnKeys[] = {
      "whether the workers are clients of NVIDIA's MPS; off: not even where it runs", "off",
      SetGpuMps},
     {"storage.roots", kRootWords,
-     "directories below which sessions may open and create files, with the daemon's rights; files "
+     "directories below which sessions may open and create files, with the daemon's rights; "
+     "files "
      "that clients open themselves need none",
      nullptr, SetList<&Config::storage_roots, ParseRoots>},
     {"storage.s3", kS3Words,
-     "object stores that sessions may use, with keys of their own, or, if they are allowed to, the "
+     "object stores that sessions may use, with keys of their own, or, if they are allowed to, "
+     "the "
      "daemon's",
      nullptr, SetList<&Config::storage_s3, ParseEndpoints>},
     {"storage.plugins", kPluginWords,
      "libraries that bring stores, whose names are used as those of roots", nullptr,
      SetList<&Config::storage_plugins, ParsePlugins>},
+    {"metrics.address", "an IP address and a port such as \"127.0.0.1:9464\", or \"\"",
+     "where Prometheus finds this daemon's metrics, under /metrics; whoever reaches it may read "
+     "them; empty: nowhere",
+     "", SetMetricsAddress},
+    {"metrics.link_capacity", kSizeWords,
+     "bytes a second, each direction, that a link to another node carries at best, for its "
+     "utilisation; 0: as measured when the connection was made",
+     "0", SetSize<&Config::metrics_link_capacity>},
 };
 
 size_t EditDistance(std::string_view a, std::string_view b) {

@@ -52,6 +52,9 @@ struct Config {
   std::vector<StorageEndpoint> storage_s3;
   std::vector<StoragePlugin> storage_plugins;
 
+  std::string metrics_address;  // [metrics]; "": none
+  uint64_t metrics_link_capacity = 0;
+
   cluster::ClusterConfig cluster;  // the section [cluster]
 
   // Where each key was set, for what is only found out later: "FILE:LINE" or "--flag"; and to what.

@@ -95,7 +95,8 @@ absl::Status ApplyTable(const toml::table& table, const std::string& prefix, std
   for (const auto& [key_node, node] : table) {
     const std::string name = absl::StrCat(prefix, std::string(key_node.str()));
     if (const auto* section = node.as_table();
-        section != nullptr && (name == "cluster" || name == "gpu" || name == "storage")) {
+        section != nullptr &&
+        (name == "cluster" || name == "gpu" || name == "metrics" || name == "storage")) {
       SHUNT_RETURN_IF_ERROR(ApplyTable(*section, absl::StrCat(name, "."), path, config));
       continue;
     }

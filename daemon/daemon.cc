@@ -26,6 +26,10 @@
 #include "daemon/lease_server.h"
 #include "daemon/liveness.h"
 #include "daemon/log.h"
+#include "daemon/metrics/collector.h"
+#include "daemon/metrics/exporter.h"
+#include "daemon/metrics/interface.h"
+#include "daemon/probe.h"
 #include "daemon/scheduler.h"
 #include "daemon/services.h"
 #include "daemon/session_table.h"
@@ -134,6 +138,7 @@ class DaemonImpl : public Daemon {
   ~DaemonImpl() override {
     if (!started_) {
       // A part is missing: take down what there is, in order.
+      exporter_.reset();
       if (stores_ != nullptr) stores_->Stop(DeadlineAfterNs(kStoresMax));
       if (transfers_ != nullptr) transfers_->Stop();
       if (gpu_engine_ != nullptr) gpu_engine_->Stop();
@@ -166,16 +171,19 @@ class DaemonImpl : public Daemon {
     operations_.regions = regions_.get();
     operations_.scheduler = &scheduler_;
     operations_.loop = loop_.get();
+    operations_.probe = &probe_;
     communicators_ = std::make_unique<CommunicatorTable>(LimitsOf(config_), &operations_);
 
     StoreRegions::Options stores = StoresOf(config_);
     stores.at = [this](int64_t at_ns, std::function<void()> closure) {
       loop_->At(at_ns, std::move(closure));
     };
+    stores.tallies = &store_tallies_;
     stores_ = std::make_unique<StoreRegions>(std::move(stores), regions_.get());
     SHUNT_RETURN_IF_ERROR(stores_->Start());
     TransferTable::Options transfers;
     transfers.threads = workers;
+    transfers.probe = &probe_;
     transfers.on_thread_start = [this, cpus](int index) {
       ::pthread_setname_np(::pthread_self(), "shunt-copy");
       if (!PlacesWorkers()) return;
@@ -212,6 +220,7 @@ class DaemonImpl : public Daemon {
     context.device_regions = device_regions_.get();
     context.transfers = transfers_.get();
     context.remote_sections = remote_sections_.get();
+    context.probe = &probe_;
     services_ = std::make_unique<Services>(std::move(context));
 
     Scheduler::Options options;
@@ -262,11 +271,15 @@ class DaemonImpl : public Daemon {
     });
     SHUNT_RETURN_IF_ERROR(WithSocketHint(status));
     if (config_.cluster.enabled()) SHUNT_RETURN_IF_ERROR(JoinCluster());
+    SHUNT_RETURN_IF_ERROR(StartMetrics());
     // Last: who finds the gRPC socket finds everything.
     SHUNT_ASSIGN_OR_RETURN(UnixListener listener, Listener(&given_.grpc, ""));
     SHUNT_ASSIGN_OR_RETURN(grpc_,
                            GrpcServer::Start(std::move(listener), loop_.get(), services_.get()));
     WatchThreads();
+    if (collector_ != nullptr) {
+      collector_->Watch("grpc", [this](auto question) { grpc_->Post(std::move(question)); });
+    }
     started_ = true;
     LogInfo("shuntd is ready", {{"version", kVersion},
                                 {"socket", config_.socket},
@@ -324,6 +337,42 @@ class DaemonImpl : public Daemon {
     return UnixListener::Listen(config_.socket + suffix, options);
   }
 
+  // Counting goes on without it: it costs nothing to speak of.
+  absl::Status StartMetrics() {
+    if (config_.metrics_address.empty()) return absl::OkStatus();
+    metrics::Sources sources;
+    sources.version = kVersion;
+    sources.probe = &probe_;
+    sources.sessions = sessions_.get();
+    sources.regions = regions_.get();
+    sources.communicators = communicators_.get();
+    sources.stores = stores_.get();
+    sources.transfers = transfers_.get();
+    sources.store_tallies = &store_tallies_;
+    if (config_.cluster.enabled()) {
+      SHUNT_ASSIGN_OR_RETURN(const cluster::Address data, DataAddress());
+      sources.links = &links_;
+      sources.link_capacity = config_.metrics_link_capacity;
+      sources.interface_capacity = metrics::InterfaceBytesPerSecond(data.host);
+      sources.peers = [this] {
+        return cluster_ == nullptr ? std::vector<cluster::PeerTable::Row>()
+                                   : cluster_->PeersOnLoop();
+      };
+    }
+    collector_ = std::make_shared<metrics::Collector>(std::move(sources));
+    collector_->Watch("control", [this](auto question) { loop_->Post(std::move(question)); });
+    if (engine_ != nullptr) {
+      collector_->Watch("nodes", [this](auto question) { engine_->Post(std::move(question)); });
+    }
+    const auto at = config_.set_at.find("metrics.address");
+    const std::string place = at == config_.set_at.end() ? "" : absl::StrCat(at->second, ": ");
+    SHUNT_ASSIGN_OR_RETURN(
+        exporter_, metrics::Exporter::Start(config_.metrics_address,
+                                            absl::StrCat(place, "metrics.address"), collector_));
+    LogInfo("metrics", {{"address", config_.metrics_address}, {"port", exporter_->port()}});
+    return absl::OkStatus();
+  }
+
   void WatchThreads() {
     liveness_.Add("shunt-control", [this](auto answer) { loop_->Post(std::move(answer)); });
     liveness_.Add("shunt-grpc", [this](auto answer) { grpc_->Post(std::move(answer)); });
@@ -333,6 +382,7 @@ class DaemonImpl : public Daemon {
 
   void Shutdown(std::chrono::nanoseconds grace) {
     stopped_ = true;
+    exporter_.reset();  // it asks the loops
     LogInfo("stopping",
             {{"sessions", sessions_->size()}, {"communicators", communicators_->size()}});
     services_->BeginStop();
@@ -386,6 +436,7 @@ class DaemonImpl : public Daemon {
     tcp.listen_port = data.port;
     tcp.on_refused = RefusalLog();
     tcp.congestion = config.congestion;
+    tcp.tallies = &links_;
     transport::UseMovers(&tcp, Movers());
     tcp.on_mover_start = [this] {
       ::pthread_setname_np(::pthread_self(), "shunt-mover");
@@ -403,6 +454,8 @@ class DaemonImpl : public Daemon {
       });
     };
     engine.wake = [this] { scheduler_.Nudge(); };
+    engine.probe = &probe_;
+    engine.links = &links_;
     engine.pool = &transfers_->pool();
     engine.resolve = [this](const std::string& node, pull::FlowId flow, const pull::Ask& ask,
                             std::vector<std::byte> array, pull::PullEngine::Resolved resolved) {
@@ -551,6 +604,10 @@ class DaemonImpl : public Daemon {
   Config live_;          // with what was read again since; of the thread that calls Reload
   GivenSockets given_;
   Liveness liveness_;
+  // What the parts below count in.
+  Probe probe_;
+  transport::LinkTallies links_;
+  storage::StoreTallies store_tallies_;
   topology::Topology topology_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<memory::RegionTable> regions_;
@@ -570,6 +627,8 @@ class DaemonImpl : public Daemon {
   std::unique_ptr<LeaseServer> lease_;
   std::unique_ptr<GrpcServer> grpc_;
   std::unique_ptr<cluster::Cluster> cluster_;  // set and reset on the loop's thread
+  std::shared_ptr<metrics::Collector> collector_;
+  std::unique_ptr<metrics::Exporter> exporter_;
   std::thread loop_thread_;
   bool started_ = false;
   bool stopped_ = false;

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "daemon/log.h"
+#include "daemon/probe.h"
 #include "daemon/text.h"
 #include "runtime/core/status.h"
 #include "runtime/core/unix_socket.h"
@@ -66,8 +67,8 @@ class Call {
   using Handler = std::function<void(Call*)>;
 
   static void Expect(Service* service, grpc::ServerCompletionQueue* queue, Method method,
-                     Handler handler) {
-    auto* call = new Call(service, queue, method, std::move(handler));
+                     Handler handler, Probe* probe) {
+    auto* call = new Call(service, queue, method, std::move(handler), probe);
     call->context_.AsyncNotifyWhenDone(&call->done_);
     (service->*method)(&call->context_, &call->request, &call->writer_, queue, queue,
                        &call->arrived_);
@@ -86,6 +87,7 @@ class Call {
     if (status.ok()) {
       writer_.Finish(response, grpc::Status::OK, &finished_);
     } else {
+      if (probe_ != nullptr) probe_->answers.Answered(status.code());
       writer_.FinishWithError(ToGrpc(status), &finished_);
     }
   }
@@ -98,7 +100,7 @@ class Call {
         delete call;
         return;
       }
-      Expect(call->service_, call->queue_, call->method_, call->handler_);
+      Expect(call->service_, call->queue_, call->method_, call->handler_, call->probe_);
       call->handler_(call);
     }
     Call* call;
@@ -122,8 +124,13 @@ class Call {
     Call* call;
   };
 
-  Call(Service* service, grpc::ServerCompletionQueue* queue, Method method, Handler handler)
-      : service_(service), queue_(queue), method_(method), handler_(std::move(handler)) {}
+  Call(Service* service, grpc::ServerCompletionQueue* queue, Method method, Handler handler,
+       Probe* probe)
+      : service_(service),
+        queue_(queue),
+        method_(method),
+        handler_(std::move(handler)),
+        probe_(probe) {}
 
   void Unref() {
     if (--references_ == 0) delete this;
@@ -133,6 +140,7 @@ class Call {
   grpc::ServerCompletionQueue* const queue_;
   const Method method_;
   const Handler handler_;
+  Probe* const probe_;
   grpc::ServerContext context_;
   grpc::ServerAsyncResponseWriter<Response> writer_{&context_};
   std::atomic<bool> replied_ = false;
@@ -299,10 +307,12 @@ class Server : public GrpcServer {
                                       grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*),
               F f) {
     Call<Service, Request, Response>::Expect(
-        service, queue_.get(), method, [this, f](Call<Service, Request, Response>* call) {
+        service, queue_.get(), method,
+        [this, f](Call<Service, Request, Response>* call) {
           const absl::StatusOr<Peer> peer = PeerOf(call->peer());
           call->Reply(peer.ok() ? f(*peer, call->request, &call->response) : peer.status());
-        });
+        },
+        services_->context().probe);
   }
 
   // One of a session: (call, session); replies itself if it gives OK, else with what it gives.
@@ -314,14 +324,16 @@ class Server : public GrpcServer {
                                          void*),
                  F f) {
     Call<Service, Request, Response>::Expect(
-        service, queue_.get(), method, [this, f](Call<Service, Request, Response>* call) {
+        service, queue_.get(), method,
+        [this, f](Call<Service, Request, Response>* call) {
           const absl::StatusOr<Peer> peer = PeerOf(call->peer());
           if (!peer.ok()) return call->Reply(peer.status());
           const absl::StatusOr<Services::SessionPtr> session =
               services_->Authenticate(call->request.token(), peer->uid);
           if (!session.ok()) return call->Reply(session.status());
           f(call, *session);
-        });
+        },
+        services_->context().probe);
   }
 
   // One of a session that gives its response, or an error, at once.

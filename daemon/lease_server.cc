@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/log.h"
+#include "daemon/probe.h"
 #include "daemon/text.h"
 #include "runtime/core/status.h"
 
@@ -167,7 +168,11 @@ class LeaseServer::Connection : public std::enable_shared_from_this<Connection> 
               std::span<const int> fds = {}) {
     reply.set_id(id);
     reply.set_code(static_cast<int32_t>(status.code()));
-    if (!status.ok()) reply.set_message(std::string(status.message()));
+    if (!status.ok()) {
+      reply.set_message(std::string(status.message()));
+      Probe* const probe = server_->services_->context().probe;
+      if (probe != nullptr) probe->answers.Answered(status.code());
+    }
     Reply(reply, status.ok() ? fds : std::span<const int>{});
   }
 

@@ -30,6 +30,8 @@ NodeEngine::NodeEngine(Options options)
       wake_(std::move(options.wake)),
       lost_(std::move(options.lost)),
       transport_(std::move(options.transport)),
+      probe_(options.probe),
+      links_(options.links),
       incarnation_(options.incarnation),
       pool_(kPoolBytes) {
   pull::PullEngine::Options pulls;

@@ -24,9 +24,12 @@
 #include "runtime/exchange/link_probe.h"
 #include "runtime/exchange/notes.h"
 #include "runtime/pull/pull_engine.h"
+#include "runtime/transport/link_tally.h"
 #include "runtime/transport/peer_transport.h"
 
 namespace shunt::daemon {
+
+struct Probe;
 
 // A node, in one life of its daemon.
 struct NodeKey {
@@ -54,6 +57,9 @@ class NodeEngine {
     std::function<void()> wake;  // there is mail: Drive soon
     // The data connection to a node that was met is lost; Forget and Meet make another.
     std::function<void(const NodeKey& node, const std::string& why)> lost;
+    // Where operations, and what is measured of links, are counted; null: nowhere.
+    Probe* probe = nullptr;
+    transport::LinkTallies* links = nullptr;
     // For transfers: who gathers and scatters, and who knows what others may ask for.
     p2p::WorkPool* pool = nullptr;
     std::function<void(const std::string& node, pull::FlowId flow, const pull::Ask& ask,
@@ -205,6 +211,7 @@ class NodeEngine {
   exchange::LinkProbe::Moment ProbeMoment() const;
   void OnProbe(uint64_t number, const transport::Completion& completion);
   void AddEstimate(const Running& running);
+  void Count(const Running& running) const;
   void Publish(const SpanState& span);
   transport::PeerId PeerIdOf(const NodeKey& node);
 
@@ -212,6 +219,8 @@ class NodeEngine {
   const std::function<void()> wake_;
   const std::function<void(const NodeKey&, const std::string&)> lost_;
   const std::unique_ptr<transport::PeerTransport> transport_;
+  Probe* const probe_;
+  transport::LinkTallies* const links_;
 
   mutable std::mutex mutex_;
   exchange::LinkNumbers numbers_;

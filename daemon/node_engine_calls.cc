@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/node_engine_state.h"
+#include "daemon/probe.h"
 #include "runtime/core/clock.h"
 #include "runtime/core/fnv.h"
 
@@ -217,11 +218,19 @@ void NodeEngine::Settle(uint64_t number) {
     return;
   const std::unique_ptr<Running> ended = std::move(it->second);
   running_.erase(it);
+  if (probe_ != nullptr) Count(*ended);
   if (ended->call.channel == 0) {
     ended->span->completed = ended->call.sequence;
     if (!ended->aggregated && !ended->ran_again) AddEstimate(*ended);
   }
   ended->call.done(absl::OkStatus());
+}
+
+void NodeEngine::Count(const Running& running) const {
+  const auto algorithm = static_cast<size_t>(running.net.algorithm);
+  const int world = running.call.channel == 0 ? running.span->span.map.world() : 2;
+  probe_->operations.Ended(running.call.spec.kind, algorithm, NowNs() - running.began_ns,
+                           BusBytes(running.call.spec, world));
 }
 
 void NodeEngine::OnStray(const transport::Completion& c) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/log.h"
 #include "daemon/node_engine_state.h"
+#include "daemon/probe.h"
 
 namespace shunt::daemon {
 
@@ -92,6 +93,7 @@ void NodeEngine::Freeze(SpanState& span, const std::string& why) {
   if (span.failed || !span.failover.has_value() || span.failover->Reported(span.span.node)) return;
   LogWarn("a communicator uses no aggregators any more",
           {{"wire_id", span.span.wire_id}, {"why", why}});
+  if (probe_ != nullptr) probe_->aggregators_lost.Add();
   exchange::LossNote note;
   note.completed = span.completed;
   note.why = why;

@@ -51,6 +51,9 @@ void NodeEngine::OnProbe(uint64_t number, const transport::Completion& completio
                             {"latency_ns", measured.latency_ns},
                             {"message_ns", measured.message_ns},
                             {"bytes_per_s", measured.bytes_per_s}});
+  if (links_ != nullptr) {
+    links_->Of(peers_[completion.peer]->node.name)->bytes_per_s.Set(measured.bytes_per_s);
+  }
   estimate_.AddProbe(measured);
   std::lock_guard lock(mutex_);
   numbers_ = estimate_.numbers();

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/node_engine_state.h"
+#include "daemon/probe.h"
 #include "runtime/core/clock.h"
 
 namespace shunt::daemon {
@@ -84,6 +85,7 @@ void NodeEngine::FailSpan(SpanState& span, const NodeFailure& failure, bool tell
   CloseAggregators(span);
   if (!ended.empty()) transport_->Close(span.span.wire_id);
   for (const std::unique_ptr<Running>& running : ended) {
+    if (probe_ != nullptr) probe_->operations.Failed();
     running->call.done(absl::AbortedError(failure.text));
   }
   if (held.has_value()) held->done(absl::AbortedError(failure.text));

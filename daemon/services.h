@@ -52,6 +52,7 @@ struct ServiceContext {
   DeviceRegions* device_regions = nullptr;
   TransferTable* transfers = nullptr;
   RemoteSections* remote_sections = nullptr;
+  Probe* probe = nullptr;  // null: nobody counts
 };
 
 struct OpenedSession {

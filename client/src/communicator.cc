@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string_view>
 #include <utility>
 
@@ -89,6 +90,9 @@ absl::Status Communicator::Attach(const Joined& joined, int board_fd) {
   if (shape.ranks > AvailableCpus()) member_options.spin_ns = 0;
   // The daemon needs a CPU meanwhile, and so do its peers' interrupts.
   member_options.remote_spin = 4 * shape.ranks <= AvailableCpus();
+  // For bench/metrics-cost.
+  const char* const count = std::getenv("SHUNT_COUNT");
+  member_options.counts = count == nullptr || std::string_view(count) != "0";
   board::MemberHost* const host = this;
   board_ = board::Board(board_memory_.data(), shape);
   member_ = std::make_unique<board::Member>(board_, rank_on_node_, host, member_options);

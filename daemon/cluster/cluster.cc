@@ -142,6 +142,8 @@ class ClusterImpl : public Cluster, private PeerHandler {
     return view;
   }
 
+  std::vector<PeerTable::Row> PeersOnLoop() override { return peers_->Rows(); }
+
   uint16_t port() const override { return server_->port(); }
 
  private:

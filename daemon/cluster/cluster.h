@@ -117,6 +117,8 @@ class Cluster : public AgentPeers {
   // The data connection to a peer is broken, which nobody noticed here: says hello again, so that
   // peer_lost and then peer_up come with other tokens.
   virtual void DataLost(const std::string& node, uint64_t incarnation, std::string why) = 0;
+  // On the loop's thread: its peers, as in GetView.
+  virtual std::vector<PeerTable::Row> PeersOnLoop() = 0;
   // Blocks for a turn of the loop; not on its thread.
   virtual ClusterView GetView() = 0;
   virtual uint16_t port() const = 0;

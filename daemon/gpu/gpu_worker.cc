@@ -282,6 +282,7 @@ void GpuWorker::State::OnImported(uint64_t id, uint64_t asked,
     Memory& entry = found->second;
     entry.at = status.ok() ? Memory::At::kThere : Memory::At::kNowhere;
     if (status.ok()) {
+      entry.deaths = 0;
       entry.address = reply->address;
       entry.host_address = reply->host_address;
       if (entry.host != nullptr) link->AddHost(entry.host_address, entry.weak_host);

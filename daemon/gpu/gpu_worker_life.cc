@@ -23,7 +23,7 @@ namespace {
 constexpr const char* kProgram = "shunt-gpu-worker";
 // A process that lives so long has not died in a row.
 constexpr int64_t kHealthyNs = 60'000'000'000;
-// Between the end of its control socket and its own.
+// Between the end of its control socket, or of its context, and its own.
 constexpr int64_t kEndingNs = 2'000'000'000;
 // Starting, and opening memory, may take so many times as long as a turn of the loop.
 constexpr int kSlowFactor = 6;
@@ -53,6 +53,7 @@ absl::Status GpuWorker::State::TryStart() {
   kill_cause.clear();
   seen_turns = 0;
   silent = 0;
+  lost_ns = 0;
   SHUNT_ASSIGN_OR_RETURN(auto sockets, MakeSocketPair(SocketType::kSeqPacket));
   for (const UniqueFd* socket : {&sockets.first, &sockets.second}) {
     if (::fcntl(socket->get(), F_SETFL, O_NONBLOCK) != 0) {
@@ -109,7 +110,9 @@ absl::Status GpuWorker::State::TryStart() {
                 LogInfo("GPU worker is ready", {{"gpu", label}, {"pid", pid}});
                 for (const auto& waiter : waiters) waiter();
               }});
-  for (auto& [id, entry] : memory) AskLocked(id, &entry);
+  for (auto& [id, entry] : memory) {
+    if (entry.deaths < kOpeningDeathsMax) AskLocked(id, &entry);
+  }
   return absl::OkStatus();
 }
 
@@ -149,12 +152,8 @@ void GpuWorker::State::OnReply() {
 }
 
 void GpuWorker::State::OnProcessEnd(const std::string& how) {
-  std::string cause = how;
-  if (!kill_cause.empty()) {
-    cause = absl::StrCat(kill_cause, ", and ", how);
-  } else if (!process->last_line().empty()) {
-    absl::StrAppend(&cause, " (", process->last_line(), ")");
-  }
+  std::string cause = kill_cause.empty() ? how : absl::StrCat(kill_cause, ", and ", how);
+  if (!process->last_line().empty()) absl::StrAppend(&cause, " (", process->last_line(), ")");
   // It is on its stack.
   loop->Post(
       [self = shared_from_this(), gone = std::shared_ptr<WorkerProcess>(std::move(process))] {});
@@ -271,9 +270,11 @@ void GpuWorker::State::Look() {
   const bool sleeps = now->sleeps() && !asked;
   silent = turns != seen_turns || sleeps ? 0 : silent + 1;
   seen_turns = turns;
+  if (now->lost() && lost_ns == 0) lost_ns = NowNs();
+  const bool lingers = lost_ns != 0 && NowNs() - lost_ns >= kEndingNs;
   const int most = options.silent_looks * (starting || asked ? kSlowFactor : 1);
-  if (silent >= most || (silent > 0 && now->lost())) {
-    kill_cause = now->lost() ? "lost its context" : "stood still";
+  if (silent >= most || lingers) {
+    kill_cause = lingers ? "lost its context" : "stood still";
     process->Kill();
   }
   KeepLooking();

@@ -105,6 +105,7 @@ struct GpuWorker::State : std::enable_shared_from_this<GpuWorker::State> {
   std::string kill_cause;
   uint64_t seen_turns = 0;
   int silent = 0;
+  int64_t lost_ns = 0;  // when its context was seen to be lost; 0: it is not
 };
 
 }  // namespace shunt::daemon

@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <utility>
 
@@ -64,7 +65,8 @@ int WorkerMain(int argc, char** argv, const gpu::MakeExecutor& make) {
   const absl::Status end = line.list ? List() : Work(line, make);
   if (end.ok()) return 0;
   std::fprintf(stderr, "%s\n", std::string(end.message()).c_str());
-  return 1;
+  // Not what the driver has for the end of a process: with a lost context it may wait for ever.
+  std::_Exit(1);
 }
 
 }  // namespace shunt::daemon

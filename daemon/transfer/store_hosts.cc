@@ -93,6 +93,7 @@ absl::StatusOr<std::shared_ptr<storage::StoreHost>> StoreHosts::Get(const Name& 
                          storage::StoreHost::Start(std::move(make), [] {
                            ::pthread_setname_np(::pthread_self(), "shunt-store");
                          }));
+  if (tallies_ != nullptr) host->CountIn(tallies_->Of(name.words));
   hosts_.push_back({name, host});
   return host;
 }

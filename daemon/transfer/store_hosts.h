@@ -42,8 +42,10 @@ class StoreHosts {
     std::string words;    // for the log: "files"
   };
 
+  // `tallies`: where stores count, by their words; outlives this.
   // Without `at` those that linger end with what is asked next.
-  explicit StoreHosts(Limits limits, At at = {}) : limits_(limits), at_(std::move(at)) {}
+  explicit StoreHosts(Limits limits, At at = {}, storage::StoreTallies* tallies = nullptr)
+      : limits_(limits), at_(std::move(at)), tallies_(tallies) {}
   ~StoreHosts();
 
   // The one of that name, or a new one whose thread makes its store. One that nobody uses makes
@@ -74,6 +76,7 @@ class StoreHosts {
 
   const Limits limits_;
   const At at_;
+  storage::StoreTallies* const tallies_;
   mutable std::mutex mutex_;
   bool stopped_ = false;
   std::vector<Host> hosts_;

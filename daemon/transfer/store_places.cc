@@ -22,17 +22,19 @@ namespace shunt::daemon {
 namespace {
 
 using MadeStore = absl::StatusOr<std::unique_ptr<storage::Store>>;
+using Tally = std::shared_ptr<storage::StoreTally>;
 
 #ifdef SHUNT_HAVE_S3
 MadeStore MakeObjects(const storage::S3Endpoint& endpoint,
-                      const storage::S3CredentialSource& credentials) {
+                      const storage::S3CredentialSource& credentials, Tally tally) {
   storage::S3Options options;
+  options.tally = std::move(tally);
   options.endpoint = endpoint;
   options.credentials = credentials;
   return storage::S3Store::Make(std::move(options));
 }
 #else
-MadeStore MakeObjects(const storage::S3Endpoint&, const storage::S3CredentialSource&) {
+MadeStore MakeObjects(const storage::S3Endpoint&, const storage::S3CredentialSource&, Tally) {
   return absl::UnimplementedError("this shuntd was built without S3");
 }
 #endif
@@ -118,6 +120,7 @@ StoreRegions::Host StoreRegions::ObjectsOf(const Session& session, const ObjectP
               })));
   }
   const std::string words = absl::StrCat("objects of ", endpoint->name);
+  const Tally tally = options_.tallies != nullptr ? options_.tallies->Of(words) : nullptr;
   if (place.daemon_keys) {
     if (!place.access_key.empty()) {
       return absl::InvalidArgumentError(
@@ -126,9 +129,9 @@ StoreRegions::Host StoreRegions::ObjectsOf(const Session& session, const ObjectP
     SHUNT_RETURN_IF_ERROR(CheckDaemonKeys(*endpoint, session.peer.uid));
     // All sessions of the user share it, and keys are got anew for all of them at once.
     return hosts_.Get({{.session = 0, .tenant = session.peer.uid}, words, words},
-                      [words, endpoint = *endpoint]() -> MadeStore {
-                        return InOwnWords(words,
-                                          MakeObjects(endpoint.endpoint, endpoint.credentials));
+                      [words, tally, endpoint = *endpoint]() -> MadeStore {
+                        return InOwnWords(
+                            words, MakeObjects(endpoint.endpoint, endpoint.credentials, tally));
                       });
   }
   // No part can look like the next: each says how long it is.
@@ -138,8 +141,8 @@ StoreRegions::Host StoreRegions::ObjectsOf(const Session& session, const ObjectP
     absl::StrAppend(&key, part->size(), ":", *part);
   }
   return hosts_.Get({session.owner(), std::move(key), words},
-                    [endpoint = endpoint->endpoint, keys = KeysOf(place)] {
-                      return MakeObjects(endpoint, keys);
+                    [tally, endpoint = endpoint->endpoint, keys = KeysOf(place)] {
+                      return MakeObjects(endpoint, keys, tally);
                     });
 }
 

@@ -27,7 +27,9 @@ StoreRegion::~StoreRegion() {
 }
 
 StoreRegions::StoreRegions(Options options, memory::RegionTable* ids)
-    : options_(std::move(options)), ids_(ids), hosts_(options_.hosts, options_.at) {}
+    : options_(std::move(options)),
+      ids_(ids),
+      hosts_(options_.hosts, options_.at, options_.tallies) {}
 
 StoreRegions::~StoreRegions() { Stop(DeadlineAfterNs(std::chrono::seconds(1))); }
 

@@ -83,6 +83,7 @@ class StoreRegions {
     uint64_t total_regions = 4096;
     StoreHosts::Limits hosts = {};
     StoreHosts::At at = {};
+    storage::StoreTallies* tallies = nullptr;  // outlives this; null: nobody counts
   };
   // `ids` numbers regions, and counts memory that stores take for a session; it outlives this.
   StoreRegions(Options options, memory::RegionTable* ids);

@@ -44,6 +44,7 @@ class Transfer final : public p2p::Work {
     std::string counterpart_text;  // for its death
     uint64_t bytes = 0;
     Route route = Route::kCopy;
+    p2p::Priority priority = p2p::Priority::kBulk;
     // Either a copy here, and every region that it touches; or what ends it on another thread,
     // which then calls Finish.
     std::vector<memory::RegionUse> uses;
@@ -74,6 +75,7 @@ class Transfer final : public p2p::Work {
   uint64_t counterpart() const { return setup_.counterpart; }
   const std::string& counterpart_text() const { return setup_.counterpart_text; }
   uint64_t bytes() const { return setup_.bytes; }
+  p2p::Priority priority() const { return setup_.priority; }
   uint64_t chunks() const { return setup_.copier->chunks(); }
   bool is_copy() const { return setup_.route == Route::kCopy; }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/event_signal.h"
 #include "daemon/node_engine.h"
+#include "daemon/probe.h"
 #include "daemon/transfer/held_regions.h"
 #include "runtime/core/clock.h"
 #include "runtime/core/status.h"
@@ -46,6 +47,7 @@ TransferTable::TransferTable(Options options, memory::RegionTable* regions, Stor
       stores_(stores),
       loop_(loop),
       threads_(options.threads),
+      probe_(options.probe),
       pool_({options.threads, std::move(options.on_thread_start)}) {}
 
 TransferTable::~TransferTable() = default;
@@ -156,6 +158,7 @@ absl::StatusOr<std::shared_ptr<Transfer>> TransferTable::Begin(const SessionPtr&
   setup.bytes = sides.plan->bytes();
   setup.ended = [this](Transfer& transfer) { Ended(transfer); };
   setup.route = sides.route;
+  setup.priority = posted.priority;
   std::function<void()> start;
   SHUNT_ASSIGN_OR_RETURN(const std::shared_ptr<Transfer> transfer,
                          sides.route == Route::kCopy ? MakeLocal(sides, posted, std::move(setup))
@@ -266,6 +269,7 @@ void TransferTable::FailOnRing(const SessionPtr& session, uint64_t id, const abs
     of.watches -= static_cast<int>(late.events.size());
     if (!late.waiter) AddReport(session->id, id, {.outcome = why});
   }
+  if (probe_ != nullptr) probe_->answers.Answered(why.code());
   session->Complete(id, why.code());
   for (const UniqueFd& event : late.events) SignalClientEventFd(event.get());
   if (late.waiter) late.waiter(TransferReport{.outcome = why});
@@ -303,6 +307,10 @@ void TransferTable::Ended(Transfer& transfer) {
   bytes_in_flight_.fetch_sub(transfer.bytes());
   if (timer != 0) loop_->Cancel(timer);
   Remember(report);
+  if (probe_ != nullptr) {
+    probe_->transfers.Ended(report, transfer.priority());
+    if (transfer.on_ring()) probe_->answers.Answered(report.outcome.code());
+  }
   if (transfer.on_ring()) transfer.session().Complete(transfer.id(), report.outcome.code());
   for (const UniqueFd& event : events) SignalClientEventFd(event.get());
   if (waiter) waiter(report);

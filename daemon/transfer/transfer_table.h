@@ -35,6 +35,7 @@
 namespace shunt::daemon {
 
 class NodeEngine;
+struct Probe;
 
 // Thread-safe.
 class TransferTable {
@@ -43,6 +44,7 @@ class TransferTable {
   struct Options {
     int threads = 1;
     std::function<void(int index)> on_thread_start = {};
+    Probe* probe = nullptr;  // null: nobody counts
   };
   // All outlive it.
   TransferTable(Options options, memory::RegionTable* regions, StoreRegions* stores,
@@ -204,6 +206,7 @@ class TransferTable {
   DeviceRegions* devices_ = nullptr;
   EventLoop* const loop_;
   const int threads_;
+  Probe* const probe_;
   AgentTable agents_;
   std::atomic<uint64_t> next_list_ = 1;
   std::atomic<uint64_t> next_id_ = uint64_t{1} << 63;  // below: tokens of rings

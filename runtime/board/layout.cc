@@ -23,9 +23,11 @@ size_t SlotBytes(int participants) {
 
 size_t RanksOffset() { return RoundUp(sizeof(Header), kPage); }
 
-// Row, bell and last call of each rank.
+// After row, bell and last call of each rank.
+size_t TalliesOffset(int ranks) { return RanksOffset() + 3 * kLine * static_cast<size_t>(ranks); }
+
 size_t CollectivesOffset(int ranks) {
-  return RoundUp(RanksOffset() + 3 * kLine * static_cast<size_t>(ranks), kPage);
+  return RoundUp(TalliesOffset(ranks) + sizeof(Tally) * static_cast<size_t>(ranks), kPage);
 }
 
 Channel::Geometry CollectiveGeometry(const BoardShape& shape) {
@@ -110,6 +112,11 @@ Bell& Board::bell(int rank) const {
 LastCall& Board::last_call(int rank) const {
   return *reinterpret_cast<LastCall*>(base_ + RanksOffset() +
                                       (2 * static_cast<size_t>(shape_.ranks) + rank) * kLine);
+}
+
+Tally& Board::tally(int rank) const {
+  return *reinterpret_cast<Tally*>(base_ + TalliesOffset(shape_.ranks) +
+                                   static_cast<size_t>(rank) * sizeof(Tally));
 }
 
 Channel Board::channel(uint32_t id) const {

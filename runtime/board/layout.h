@@ -3,7 +3,8 @@
 // payload takes any path.
 //
 //   header     failure record, rank table
-//   ranks      a line each: futex word to sleep on; another: the rank's last call
+//   ranks      a line each: futex word to sleep on; another: the rank's last call; more: what it
+//              counts
 //   channel 0  the collectives: all ranks take part, one sequence
 //   channel 1… an ordered pair of ranks each (send → receive), two participants, one sequence each
 //   beyond     an ordered pair of which one end is on another node: one participant
@@ -25,6 +26,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "runtime/core/types.h"
+
 namespace shunt::board {
 
 // Of all nodes: a post's root has 16 bits.
@@ -32,7 +35,7 @@ inline constexpr int kMaxWorld = 32767;
 inline constexpr int kMaxLocalRanks = 128;
 inline constexpr size_t kLine = 64;
 inline constexpr uint32_t kMagic = 0x53484e54;  // "SHNT"
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 inline constexpr int kMaxLanes = 8;
 inline constexpr size_t kFailureTextBytes = 1536;
 // Payload that travels in the post's own cache line.
@@ -99,6 +102,17 @@ struct alignas(kLine) LastCall {
   std::atomic<uint64_t>
       words;  // kind, dtype, redop (a byte each), root or peer (16 bits at bit 32)
 };
+
+// What a rank counts (tally.h): lines of its own.
+inline constexpr size_t kArrivals = 7;
+struct alignas(kLine) Tally {
+  std::atomic<uint64_t> arrived;          // the last collective that it came to
+  std::atomic<int64_t> at_ns[kArrivals];  // when, by sequence
+  struct Kind {
+    std::atomic<uint64_t> succeeded, failed, bytes, pad;
+  } kinds[kOpKindCount];
+};
+static_assert(sizeof(Tally) == 7 * kLine);
 
 // How a participant's buffer is reached.
 enum class Place : uint8_t {
@@ -265,6 +279,7 @@ class Board {
   RankRow& row(int rank) const;
   Bell& bell(int rank) const;
   LastCall& last_call(int rank) const;
+  Tally& tally(int rank) const;
   // id 0: collectives; otherwise one of a pair.
   Channel channel(uint32_t id) const;
   uint32_t channel_count() const {

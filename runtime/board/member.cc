@@ -14,6 +14,7 @@
 #include "runtime/board/operation.h"
 #include "runtime/board/post.h"
 #include "runtime/board/spread.h"
+#include "runtime/board/tally.h"
 #include "runtime/core/clock.h"
 
 namespace shunt::board {
@@ -171,6 +172,7 @@ absl::Status Member::Impl::ChoosePlaces(ChannelState& state, Operation& op, bool
   PostBody& body = op.body;
   FillSignature(call, &body);
   const auto [in_bytes, out_bytes] = ExtentsOf(board, call, body, state.channel, op.participant());
+  op.bytes = std::max(in_bytes, out_bytes);
   // The same for all ranks: no kind has more than one block a rank on any rank.
   const OpKind kind = call.spec.kind;
   const bool one_block = kind == OpKind::kAllReduce || kind == OpKind::kReduce ||
@@ -244,6 +246,7 @@ absl::Status Member::Impl::ChooseRemotePlaces(ChannelState& state, Operation& op
   PostBody& body = op.body;
   FillSignature(call, &body);
   const auto [in_bytes, out_bytes] = ExtentsOf(board, call, body, state.channel, op.participant());
+  op.bytes = std::max(in_bytes, out_bytes);
   // A slot takes its input at once, so everything before must be over. A GPU does not reach the
   // board.
   const bool idle = !board.shape().device && state.in_flight.empty() &&
@@ -328,6 +331,7 @@ absl::Status Member::Impl::Post(Operation& op, ChannelState& state, bool served)
 }
 
 void Member::Impl::Retire(Operation& op, ChannelState& state) {
+  if (options.counts) NoteEnd(board, rank, op.call().spec.kind, op.outcome().ok(), op.bytes);
   if (op.copy_in != nullptr) GiveBack(op.copy_in);
   if (op.copy_out != nullptr) GiveBack(op.copy_out);
   if (op.outcome().ok() && op.all_were_done_before()) {
@@ -481,6 +485,7 @@ absl::Status Member::Run(const Call& call) {
   }
   Operation op(m.board, m.rank, call, state->channel, participant);
   op.owner_driven = true;
+  op.counts = m.options.counts;
   op.started_ns = NowNs();
   if (absl::Status s = m.Post(op, *state, false); !s.ok()) return s;
   m.WaitFor(op, kNeverNs);
@@ -503,6 +508,7 @@ absl::StatusOr<std::shared_ptr<Operation>> Member::Start(const Call& call, bool 
     state = &m.StateOf(call, &participant);
   }
   auto op = std::make_shared<Operation>(m.board, m.rank, call, state->channel, participant);
+  op->counts = m.options.counts;
   op->started_ns = NowNs();
   if (absl::Status s = m.Post(*op, *state, served); !s.ok()) return s;
   {

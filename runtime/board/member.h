@@ -84,6 +84,7 @@ struct MemberOptions {
   int64_t spin_ns = 2'000;     // since the wait began; 0 where ranks outnumber CPUs
   int64_t yield_ns = 100'000;  // likewise, includes the spinning
   bool remote_spin = true;     // also while other nodes are waited for
+  bool counts = true;          // tallies (tally.h); false only to measure what they cost
 };
 
 // Thread-safe. Calls take effect in the order of their Run and Start.

@@ -7,6 +7,7 @@
 #include "runtime/board/bell.h"
 #include "runtime/board/failure.h"
 #include "runtime/board/post.h"
+#include "runtime/board/tally.h"
 #include "runtime/core/clock.h"
 
 namespace shunt::board {
@@ -45,7 +46,10 @@ bool Operation::Post(uint64_t seq, uint8_t flags) {
                 bytes);
   }
   WriteTable(call_, channel_, seq, me_);
-  return WritePost(board_, channel_, seq, me_, body);
+  const bool posted = WritePost(board_, channel_, seq, me_, body);
+  // After the post: others wait for that alone.
+  if (posted && counts && channel_.id() == 0) NoteArrival(board_, rank_, seq, started_ns);
+  return posted;
 }
 
 Operation::Step Operation::Drive(MemberHost& host, uint32_t max_chunks) {

@@ -68,6 +68,8 @@ class Operation {
   std::byte* copy_in = nullptr;
   std::byte* copy_out = nullptr;
   uint64_t copy_out_bytes = 0;
+  uint64_t bytes = 0;  // of the larger of its buffers; set by the member
+  bool counts = true;
   bool owner_driven = false;  // only the thread that runs it may drive it
   int64_t started_ns = 0;
 

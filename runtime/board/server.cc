@@ -8,6 +8,7 @@
 #include "runtime/board/failure.h"
 #include "runtime/board/pass.h"
 #include "runtime/board/post.h"
+#include "runtime/board/tally.h"
 #include "runtime/core/clock.h"
 
 namespace shunt::board {
@@ -130,6 +131,7 @@ absl::StatusOr<Server::Ticket> Server::PostFor(int rank, const Call& call, Regio
     body.flags |= kPriorComplete;
   WriteTable(call, channel, seq, me);
   if (!WritePost(board_, channel, seq, me, body)) return AwaitRecord();
+  if (id == 0) NoteArrival(board_, rank, seq, NowNs());
   if (LookAtPosts(channel, seq) == Posted::kAll) RingChannel(board_, channel, -1);
   return Ticket{channel.id(), seq};
 }
@@ -247,6 +249,23 @@ void Server::Fail(uint32_t id, uint64_t seq, FailureReason reason, int rank,
   SealAbsent(channel, seq);
   Settle(channel, seq, kFailed);
   RecordFailure(board_, reason, rank, text);
+}
+
+void Server::CountFor(uint32_t id, uint64_t seq, int rank, bool succeeded) {
+  const Channel channel = board_.channel(id);
+  for (int p = 0; p < channel.participants(); ++p) {
+    if (board_.RankOf(id, p) != rank) continue;
+    const PostBody body = ReadBody(channel.post(seq, p));
+    // Any member may have written there since.
+    if (!IsValid(static_cast<OpKind>(body.kind)) || !IsValid(static_cast<DataType>(body.dtype)))
+      return;
+    const CollectiveSpec plan = SpecOf(id, body);
+    const int role = board_.RoleOf(id, p), world = board_.PlanWorld(id);
+    const uint64_t blocks =
+        std::max(InputBlocks(plan, world, role), OutputBlocks(plan, world, role));
+    NoteEnd(board_, rank, static_cast<OpKind>(body.kind), succeeded,
+            blocks * plan.count * SizeOf(plan.dtype));
+  }
 }
 
 void Server::Retire(uint32_t id, uint64_t seq, int rank) {

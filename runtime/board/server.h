@@ -52,6 +52,8 @@ class Server {
 
   // Marks a daemon-posted rank's operation as collected, so that its slot can be used again.
   void Retire(uint32_t channel, uint64_t seq, int rank);
+  // Counts it in the rank's tally. Before Retire, after which its slot serves others.
+  void CountFor(uint32_t channel, uint64_t seq, int rank, bool succeeded);
 
   // The deadline of (channel, seq), which `rank` waits for, has passed: ends it unless it has just
   // succeeded.

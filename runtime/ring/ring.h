@@ -95,6 +95,14 @@ class RingServer {
 
   void RegionFreed() { header_->regions_freed.fetch_add(1, std::memory_order_release); }
 
+  // Entries that nobody has popped yet, as the client says: not more than there is room for. Any
+  // thread.
+  uint32_t waiting() const {
+    const uint32_t entries = header_->sq_tail.load(std::memory_order_relaxed) -
+                             header_->sq_head.load(std::memory_order_relaxed);
+    return entries > mask_ + 1 ? 0 : entries;
+  }
+
   // Entries that complete, popped and not completed.
   uint32_t outstanding() const { return outstanding_.load(std::memory_order_relaxed); }
 

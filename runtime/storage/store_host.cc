@@ -66,49 +66,50 @@ StoreHost::~StoreHost() { Stop(); }
 // A descriptor of the client's can't be copied, as a std::function must be.
 uint64_t StoreHost::Open(OpenRequest request, const Done& done) {
   auto asked = std::make_shared<OpenRequest>(std::move(request));
-  return Post(done,
+  return Post(Counted(done, nullptr),
               [asked](Store& store, uint64_t token) { store.PostOpen(std::move(*asked), token); });
 }
 
 uint64_t StoreHost::Open(std::function<OpenRequest()> make, const Done& done) {
-  return Post(done, [make = std::move(make)](Store& store, uint64_t token) {
+  return Post(Counted(done, nullptr), [make = std::move(make)](Store& store, uint64_t token) {
     store.PostOpen(make(), token);
   });
 }
 
 uint64_t StoreHost::Read(TransferRequest request, const Done& done) {
   auto asked = std::make_shared<TransferRequest>(std::move(request));
-  return Post(done,
+  return Post(Counted(done, &StoreTally::bytes_read),
               [asked](Store& store, uint64_t token) { store.PostRead(std::move(*asked), token); });
 }
 
 uint64_t StoreHost::Write(TransferRequest request, const Done& done) {
   auto asked = std::make_shared<TransferRequest>(std::move(request));
-  return Post(done,
+  return Post(Counted(done, &StoreTally::bytes_written),
               [asked](Store& store, uint64_t token) { store.PostWrite(std::move(*asked), token); });
 }
 
 uint64_t StoreHost::Sync(ObjectId object, int64_t deadline_ns, const Done& done) {
-  return Post(done, [object, deadline_ns](Store& store, uint64_t token) {
+  return Post(Counted(done, nullptr), [object, deadline_ns](Store& store, uint64_t token) {
     store.PostSync(object, deadline_ns, token);
   });
 }
 
 uint64_t StoreHost::Begin(BeginRequest request, const Done& done) {
   request.budget = Guarded(std::move(request.budget));
-  return Post(done, [request = std::move(request)](Store& store, uint64_t token) {
+  return Post(Counted(done, nullptr), [request = std::move(request)](Store& store, uint64_t token) {
     store.PostBegin(request, token);
   });
 }
 
 uint64_t StoreHost::Commit(ObjectId draft, int64_t deadline_ns, const Done& done) {
-  return Post(done, [draft, deadline_ns](Store& store, uint64_t token) {
+  return Post(Counted(done, nullptr), [draft, deadline_ns](Store& store, uint64_t token) {
     store.PostCommit(draft, deadline_ns, token);
   });
 }
 
 uint64_t StoreHost::Abort(ObjectId draft, const Done& done) {
-  return Post(done, [draft](Store& store, uint64_t token) { store.PostAbort(draft, token); });
+  return Post(Counted(done, nullptr),
+              [draft](Store& store, uint64_t token) { store.PostAbort(draft, token); });
 }
 
 void StoreHost::Close(ObjectId object) {
@@ -121,6 +122,15 @@ void StoreHost::Cancel(uint64_t token) {
   Push([this, token] {
     if (store_ != nullptr) store_->Cancel(token);
   });
+}
+
+StoreHost::Done StoreHost::Counted(const Done& done, Count StoreTally::*bytes) const {
+  if (tally_ == nullptr) return done;
+  return [tally = tally_, done, bytes](const Completion& completion) {
+    (completion.status.ok() ? tally->succeeded : tally->failed).Add();
+    if (bytes != nullptr && completion.status.ok()) (*tally.*bytes).Add(completion.bytes);
+    done(completion);
+  };
 }
 
 uint64_t StoreHost::Post(const Done& done, std::function<void(Store&, uint64_t)> post) {

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "runtime/core/fd.h"
 #include "runtime/storage/store.h"
+#include "runtime/storage/store_tally.h"
 
 namespace shunt::storage {
 
@@ -38,6 +39,9 @@ class StoreHost {
   // Stop. Not on the store's own thread, unless it has finished.
   ~StoreHost();
   StoreHost(const StoreHost&) = delete;
+
+  // Where what is posted from here on is counted. Before anybody else has it.
+  void CountIn(std::shared_ptr<StoreTally> tally) { tally_ = std::move(tally); }
 
   // As Store's functions of the same names. Each calls `done` once and gives what Cancel takes. In
   // the order in which one thread posts them they reach the store. What comes after the end is
@@ -76,6 +80,7 @@ class StoreHost {
   StoreHost(Make make, UniqueFd wake, std::function<void()> on_start)
       : make_(std::move(make)), wake_(std::move(wake)), on_start_(std::move(on_start)) {}
   static void* Main(void* host);
+  Done Counted(const Done& done, Count StoreTally::*bytes) const;
   uint64_t Post(const Done& done, std::function<void(Store&, uint64_t)> post);
   bool Push(std::function<void()> command);
   void Call(const std::function<void()>& callback);
@@ -86,6 +91,7 @@ class StoreHost {
   size_t TakeEnded();
   void Finish();
 
+  std::shared_ptr<StoreTally> tally_;              // null: nobody counts
   Make make_;                                      // the thread's
   std::unique_ptr<Store> store_;                   // the thread's; null once it is closed
   absl::Status none_;                              // the thread's: why there is no store

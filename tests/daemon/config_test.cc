@@ -63,6 +63,8 @@ TEST_CASE("every key of the table can be set from a file and from a flag") {
       {"storage.roots", "[\"a=/srv/a\", \"b=/b\"]", "a=/srv/a,b=/b"},
       {"storage.s3", "[\"m=http://h:9000 path-style\"]", "m=http://h:9000 path-style"},
       {"storage.plugins", "[\"p=/lib/p.so a b\"]", "p=/lib/p.so a b"},
+      {"metrics.address", "\"127.0.0.1:9464\"", "[::1]:9464"},
+      {"metrics.link_capacity", "\"25GB\"", "25GB"},
       {"cluster.name", "\"prod\"", "prod"},
       {"cluster.node", "\"a\"", "a"},
       {"cluster.listen", "\"127.0.0.1:7071\"", "127.0.0.1:7071"},
@@ -115,6 +117,8 @@ TEST_CASE("the defaults that --help shows are those of a daemon without flags") 
     shown.max_regions_per_session = shown.spin_us = 77;
     shown.gpu_enabled = shown.gpu_worker = shown.gpu_mps = "x";
     shown.gpu_devices = {"x"};
+    shown.metrics_address = "x";
+    shown.metrics_link_capacity = 77;
     const Config other = shown;
     REQUIRE(ApplyFlag(key, key.initial, &shown).ok());
     const Config initial;
@@ -134,8 +138,27 @@ TEST_CASE("the defaults that --help shows are those of a daemon without flags") 
     arrived(&Config::max_regions_per_session), arrived(&Config::spin_us);
     arrived(&Config::gpu_enabled), arrived(&Config::gpu_devices), arrived(&Config::gpu_worker);
     arrived(&Config::gpu_mps);
+    arrived(&Config::metrics_address), arrived(&Config::metrics_link_capacity);
     CHECK(set == 1);
   }
+}
+
+TEST_CASE("metrics are at an IP address and a port, or nowhere") {
+  Config config;
+  CHECK(config.metrics_address.empty());
+  for (const char* text : {"9464", "localhost:9464", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000",
+                           "::1:9464", "127.0.0.1:9464s"}) {
+    INFO(text);
+    const absl::Status status =
+        ApplyToml(std::string("metrics.address = \"") + text + "\"", "x.toml", &config);
+    CHECK(status.message() ==
+          std::string("x.toml:1: metrics.address is \"") + text +
+              "\"; expected an IP address and a port such as \"127.0.0.1:9464\", or \"\"");
+  }
+  REQUIRE(ApplyToml("[metrics]\naddress = \"0.0.0.0:0\"\n", "x.toml", &config).ok());
+  CHECK(config.metrics_address == "0.0.0.0:0");
+  REQUIRE(ApplyToml("[metrics]\naddress = \"\"\n", "x.toml", &config).ok());
+  CHECK(config.metrics_address.empty());
 }
 
 TEST_CASE("a CPU or node that this process lacks is refused with its key and its place") {

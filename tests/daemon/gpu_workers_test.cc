@@ -218,6 +218,7 @@ TEST_CASE("a worker with a kernel that does not end is not taken for a stuck one
 }
 
 TEST_CASE("a lost context ends what is under way with its cause, and the GPU is served on") {
+  TheClient();  // before: it keeps its context
   const std::string control = TempFile("control", "");
   const Variable variable("SHUNT_FAKE_CUDA_CONTROL", control);
   GpuWorld world;
@@ -241,6 +242,25 @@ TEST_CASE("a lost context ends what is under way with its cause, and the GPU is 
   CHECK(worker->AddressOf(region).ok());
   CHECK(worker->incarnation() == incarnation + 1);
   CHECK(world.Submit(worker->incarnation(), GpuWorld::Special(0)).Wait().ok());
+  std::filesystem::remove(control);
+}
+
+TEST_CASE("memory in whose import workers end is refused, and does not cost the GPU") {
+  TheClient();
+  const std::string control = TempFile("control", "fail cuMemMap 0 700\n");
+  const Variable variable("SHUNT_FAKE_CUDA_CONTROL", control);
+  GpuWorld world;
+  const auto session = world.NewSession();
+  auto memory = Value(world.client.driver.AllocateExportable(0, kUnit));
+  // The worker answers with the lost context, or ends before it does.
+  const auto refused = world.Register(session, world.ByFd(kUnit, memory.fd.get()));
+  INFO(refused.status());
+  CHECK_FALSE(refused.ok());
+  CHECK(Has(refused.status(), world.worker()->label()));
+  TempFile("control", "\n");
+  CHECK(
+      Eventually([&] { return world.Register(session, world.ByFd(kUnit, memory.fd.get())).ok(); }));
+  CHECK(world.worker()->View().state == "ready");
   std::filesystem::remove(control);
 }
 

@@ -1,6 +1,7 @@
 """Processes that die, stop and fork; daemons that start, stop and idle."""
 
 import os
+import re
 import signal
 import threading
 import time
@@ -374,14 +375,15 @@ class StartAndStop(unittest.TestCase):
         self.assertEqual(self.config(text), (0, ""))
         flags = self.run_shuntd("--help").stdout
         keys = [word[2:].replace("-", "_") for word in flags.split() if word.startswith("--")]
-        top, rest = text.split("\n[storage]\n")
-        storage, cluster = rest.split("\n[cluster]\n")
+        # [name, its part, name, its part, ...], without the tables of lists.
+        top, *rest = re.split(r"\n\[(\w+)\]\n", text)
+        sections = dict(zip(rest[::2], rest[1::2]))
         for key in set(keys) - {"help", "config", "check_config", "version"}:
             # What has no default is there as a comment.
             name, section = key, top
-            for prefix, part in (("storage_", storage), ("cluster_", cluster)):
-                if key.startswith(prefix):
-                    name, section = key.removeprefix(prefix), part
+            for prefix, part in sections.items():
+                if key.startswith(prefix + "_"):
+                    name, section = key.removeprefix(prefix + "_"), part
             self.assertRegex("\n" + section, f"\n(# )?{name} = ")
 
     def test_a_directory_for_a_configuration_is_an_error(self):

@@ -129,6 +129,27 @@ class Manifests(unittest.TestCase):
         grace = int(re.search(r'grace_period = "(\d+)s"', config)[1])
         self.assertGreaterEqual(spec["terminationGracePeriodSeconds"], grace + 20)
 
+    def test_metrics_are_a_component_of_any_overlay(self):
+        for name in OVERLAYS:
+            with self.subTest(name), tempfile.TemporaryDirectory() as directory:
+                place = os.path.relpath(K8S, os.path.realpath(directory))
+                (pathlib.Path(directory) / "kustomization.yaml").write_text(
+                    "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n"
+                    f"resources: [{place}/overlays/{name}]\ncomponents: [{place}/components/metrics]\nnamespace: shunt\n")
+                objects = render(directory)
+                container = pod_specs(objects)["DaemonSet shuntd"]["containers"][0]
+                self.assertIn("--metrics-address=$(POD_IP):9464", container["args"])
+                self.assertIn({"name": "metrics", "containerPort": 9464},
+                              [{key: port[key] for key in ("name", "containerPort")} for port in container["ports"]])
+                policy = find(objects, "NetworkPolicy", "shuntd-metrics")
+                validator.validate(policy, API_VERSION, strict=True)
+                self.assertEqual(policy["spec"]["ingress"][0]["ports"], [{"protocol": "TCP", "port": "metrics"}])
+                monitor = find(objects, "PodMonitor")
+                labels = find(objects, "DaemonSet")["spec"]["template"]["metadata"]["labels"]
+                for selector in (monitor["spec"]["selector"], policy["spec"]["podSelector"]):
+                    self.assertLessEqual(selector["matchLabels"].items(), labels.items())
+                self.assertEqual(monitor["spec"]["podMetricsEndpoints"][0]["port"], "metrics")
+
     def test_the_daemon_has_no_more_rights_than_its_directory_needs(self):
         for name in OVERLAYS:
             spec = pod_specs(render(f"overlays/{name}"))["DaemonSet shuntd"]

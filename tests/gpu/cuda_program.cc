@@ -42,6 +42,8 @@ void* LibraryFunction(const char* name) {
 
 void CopyToDevice(DevicePtr to, const void* from, size_t bytes) {
   CALL(cuMemcpyHtoD, to, from, bytes);
+  // From pageable memory it returns when the bytes are on their way.
+  CALL(cuStreamSynchronize, nullptr);
 }
 
 void CopyFromDevice(void* to, DevicePtr from, size_t bytes) { CALL(cuMemcpyDtoH, to, from, bytes); }

@@ -174,36 +174,6 @@ TEST_CASE("a captured exchange of words repeats with each replay") {
   gone.WaitFor(1);
 }
 
-TEST_CASE("branches of a graph run side by side") {
-  World world;
-  Driver& driver = world.driver;
-  Words words(driver);
-  const Stream branch = Value(driver.CreateStream());
-  const Event fork = Value(driver.CreateEvent()), join = Value(driver.CreateEvent());
-  BeginCapture(world.stream);
-  Ok(driver.Record(fork, world.stream));
-  WaitForEvent(branch, fork);
-  CHECK(Value(driver.Capturing(branch)).id == Value(driver.Capturing(world.stream)).id);
-  // Each waits for the other's word.
-  Ok(driver.Enqueue(world.stream, {{{Op::kWaitEqual, words.AddressOf(0), 1},
-                                    {Op::kWrite, words.AddressOf(1), 1}}}));
-  Ok(driver.Enqueue(
-      branch, {{{Op::kWrite, words.AddressOf(0), 1}, {Op::kWaitEqual, words.AddressOf(1), 1}}}));
-  Ok(driver.Record(join, branch));
-  WaitForEvent(world.stream, join);
-  const Graph graph = EndCapture(world.stream);
-  REQUIRE(graph != nullptr);
-  const GraphRun run = Instantiate(graph);
-  LaunchGraph(run, world.stream);
-  Ok(driver.Synchronize(world.stream));
-  CHECK(words.At(1).load() == 1);
-  DestroyGraphRun(run);
-  DestroyGraph(graph);
-  driver.DestroyEvent(fork);
-  driver.DestroyEvent(join);
-  driver.DestroyStream(branch);
-}
-
 TEST_CASE("captures are told apart by number") {
   World world;
   uint64_t last = 0;

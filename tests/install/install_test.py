@@ -59,7 +59,7 @@ class Prefix(unittest.TestCase):
 
     def test_every_program_starts(self):
         programs = sorted((self.prefix / "bin").iterdir())
-        self.assertEqual([program.name for program in programs], ["shunt-perf", "shunt-sim", "shuntctl", "shuntd"])
+        self.assertEqual([program.name for program in programs], ["shunt-gpu-worker", "shunt-perf", "shunt-sim", "shuntctl", "shuntd"])
         for program in programs:
             self.run_command(program, "--help")
         for name in ("shuntd", "shuntctl"):

@@ -169,5 +169,22 @@ TEST_CASE("threads that allocate, use and free at once leave nothing behind") {
   CHECK(table.total_bytes() == 0);
 }
 
+TEST_CASE("who maps a region elsewhere hears when nobody uses it any more") {
+  RegionTable table(Quotas{});
+  int gone = 0;
+  const uint64_t id = [&] {
+    const auto region = *table.Allocate({.session = 1, .tenant = 0}, 4096);
+    for (int i = 0; i < 2; ++i) region->OnGone([&gone] { ++gone; });
+    return region->id();
+  }();
+  {
+    const RegionUse use = *table.Use(1, id, "a copy");
+    table.FreeAll({.session = 1, .tenant = 0});
+    CHECK(table.FindAny(id) == nullptr);
+    CHECK(gone == 0);
+  }
+  CHECK(gone == 2);
+}
+
 }  // namespace
 }  // namespace shunt::memory

@@ -142,7 +142,7 @@ absl::Status Commands::Begin(UnderWay* one) {
   one->stage = UnderWay::Stage::kRunning;
   one->word = free_words_.back();
   one->value = ++last_value_;
-  const absl::Status begun =
+  absl::Status begun =
       executor_->Begin(command, ring_->runs(command.batch), words_.device + one->word, one->value);
   if (begun.ok()) {
     free_words_.pop_back();

@@ -17,7 +17,7 @@ namespace {
 
 void SetText(std::string_view text, std::span<char> out) {
   const size_t bytes = std::min(text.size(), out.size() - 1);
-  std::memcpy(out.data(), text.data(), bytes);
+  std::copy_n(text.begin(), bytes, out.begin());
   out[bytes] = '\0';
 }
 

@@ -22,6 +22,9 @@ class Control {
   ~Control();
   Control(const Control&) = delete;
 
+  // Leaves all that is imported to the end of the process.
+  void Abandon() { memory_.clear(); }
+
   int fd() const { return socket_.get(); }
   enum class Served { kNothing, kOne, kClosed };
   // Answers at most one request. DATA_LOSS: the context is lost, and the request is answered so.

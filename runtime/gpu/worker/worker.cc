@@ -114,6 +114,8 @@ class Pinned {
     pinned.driver_ = driver;
     return pinned;
   }
+  // Leaves it to the end of the process.
+  void Abandon() { driver_ = nullptr; }
   Pinned(Pinned&& other) noexcept = default;
   Pinned& operator=(Pinned&&) = delete;
   ~Pinned() {
@@ -153,22 +155,29 @@ absl::Status RunWorker(Driver* driver, const WorkerOptions& options, WorkerFds f
   SHUNT_RETURN_IF_ERROR(driver->SetCurrent(context));
 
   // Kernels read the runs there. The executor is given them where the CPU reads them.
-  SHUNT_ASSIGN_OR_RETURN(const Pinned ring, Pinned::Map(driver, fds.ring.get(), sizeof(Ring)));
+  SHUNT_ASSIGN_OR_RETURN(Pinned ring, Pinned::Map(driver, fds.ring.get(), sizeof(Ring)));
   if (ring.address() != reinterpret_cast<uint64_t>(ring.data())) {
     return absl::FailedPreconditionError(
         "this GPU reaches pinned host memory at other addresses than the CPU");
   }
   constexpr size_t kWordBytes = kRunningMax * sizeof(uint64_t);
   SHUNT_ASSIGN_OR_RETURN(const UniqueFd words_fd, MakeSealedMemfd("shunt-gpu-words", kWordBytes));
-  SHUNT_ASSIGN_OR_RETURN(const Pinned words, Pinned::Map(driver, words_fd.get(), kWordBytes));
+  SHUNT_ASSIGN_OR_RETURN(Pinned words, Pinned::Map(driver, words_fd.get(), kWordBytes));
 
-  SHUNT_ASSIGN_OR_RETURN(const std::unique_ptr<Executor> executor, make(driver, device));
+  SHUNT_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor, make(driver, device));
   Control control(driver, device, std::move(fds.control));
   Loop loop(options, executor.get(), &control, reinterpret_cast<Ring*>(ring.data()), fds,
             {.cpu = reinterpret_cast<uint64_t*>(words.data()),
              .device = reinterpret_cast<uint64_t*>(words.address()),  // NOLINT
              .count = kRunningMax});
-  return loop.Run();
+  absl::Status end = loop.Run();
+  if (!absl::IsDataLoss(end)) return end;
+  // A lost context may keep whoever cleans up waiting.
+  static_cast<void>(executor.release());
+  control.Abandon();
+  ring.Abandon();
+  words.Abandon();
+  return end;
 }
 
 }  // namespace shunt::gpu

@@ -49,8 +49,9 @@ struct WorkerFds {
 using MakeExecutor =
     std::function<absl::StatusOr<std::unique_ptr<Executor>>(Driver* driver, const DeviceFacts&)>;
 
-// Runs until the control socket closes (OK) or the context is lost (DATA_LOSS). Whatever can be
-// loaded is loaded before the first request is looked at.
+// Runs until the control socket closes (OK) or the context is lost (DATA_LOSS); then nothing of it
+// is cleaned up, and the process should end. Whatever can be loaded is loaded before the first
+// request is looked at.
 absl::Status RunWorker(Driver* driver, const WorkerOptions& options, WorkerFds fds,
                        const MakeExecutor& make);
 

@@ -217,6 +217,7 @@ void Calls::RetryOrEnd(uint64_t id, State* state, CallResult result, bool retry)
         WithAttempts(result.status, state->attempts, ", no time for another before the deadline");
     return End(id, std::move(result));
   }
+  if (options_.tally != nullptr) options_.tally->retries.Add();
   timers_.Set(id, at_ns);
 }
 

@@ -3,11 +3,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "runtime/storage/store_tally.h"
 
 namespace shunt::storage {
 
@@ -50,6 +52,7 @@ struct S3Options {
   std::chrono::milliseconds backoff_first{50};
   std::chrono::milliseconds backoff_max{5'000};
   std::chrono::milliseconds connect_timeout{5'000};
+  std::shared_ptr<StoreTally> tally = {};           // where retries are counted; null: nowhere
   std::chrono::seconds stall_timeout{30};           // less than a byte a second for so long
   std::chrono::milliseconds abort_timeout{30'000};  // for the removal of a draft
   std::chrono::milliseconds end_timeout{5'000};     // for all removals when the store is destroyed

@@ -37,13 +37,16 @@ absl::Status Engine::Arrive(PeerState* peer, int stream, const Header& h) {
     return Wrong(h, "came on stream ", stream, ", expected 0");
   }
   absl::Status status;
+  if (peer->tally != nullptr) {
+    peer->tally->Received(TrafficOf(h), wire::kHeaderBytes + h.payload_bytes);
+  }
   if (h.type == Type::kPing) return status;
   if (h.type == Type::kOpen) {
     status = OnOpen(peer, h);
   } else {
     status = ArriveOnLink(peer, stream, h);
   }
-  if (!status.ok()) ++peer->counters.protocol_errors;
+  if (!status.ok()) CountProtocolError(peer);
   return status;
 }
 

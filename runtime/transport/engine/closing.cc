@@ -194,6 +194,9 @@ void Engine::PeerUp(PeerState* peer, int streams) {
 
 void Engine::PeerLost(PeerState* peer, const absl::Status& why) {
   if (peer->state == PeerState::State::kLost) return;
+  if (peer->tally != nullptr && peer->state == PeerState::State::kUp && !absl::IsCancelled(why)) {
+    peer->tally->losses.Add();
+  }
   peer->state = PeerState::State::kLost;
   peer->why = std::string(why.message());
   for (Stream& stream : peer->streams) {

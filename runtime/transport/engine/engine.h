@@ -139,6 +139,11 @@ class Engine {
   void SendHeldNotes(Link* link);
   void Complete(Completion completion) { completions_.push_back(std::move(completion)); }
 
+  static void CountStall(PeerState* peer) {
+    ++peer->counters.credit_stalls;
+    if (peer->tally != nullptr) peer->tally->credit_stalls.Add();
+  }
+
   // arriving.cc
   absl::Status ArriveOnLink(PeerState* peer, int stream, const wire::Header& header);
   absl::Status OnOpen(PeerState* peer, const wire::Header& h);

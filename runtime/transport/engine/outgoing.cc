@@ -160,6 +160,10 @@ bool Engine::Pull(PeerState* peer, int stream) {
 void Engine::Sent(PeerState* peer, int stream) {
   std::deque<OutFrame>& sending = peer->streams[stream].sending;
   const SendId id = sending.front().send;
+  if (peer->tally != nullptr) {
+    const Header& h = sending.front().header;
+    peer->tally->Sent(TrafficOf(h), wire::kHeaderBytes + h.payload_bytes);
+  }
   sending.pop_front();
   if (id != 0 && sends_.Find(id) != nullptr) EndSend(id, absl::StatusCode::kOk);
 }

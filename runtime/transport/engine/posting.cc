@@ -110,7 +110,7 @@ void Engine::PostSend(const Message& message, Memory memory, uint64_t token) {
   if (link->open_there) {
     StartSend(id);
   } else {
-    ++link->peer->counters.credit_stalls;
+    CountStall(link->peer);
     link->held_sends.push_back(id);
   }
 }
@@ -129,7 +129,7 @@ void Engine::StartSend(SendId id) {
   const bool small =
       send.memory.bytes <= std::min<uint64_t>(options_.limits.eager_bytes, link->eager_bytes);
   if (!small || link->slots < SlotsFor(send.memory.bytes)) {
-    ++link->peer->counters.credit_stalls;
+    CountStall(link->peer);
     Announce(id);
     return;
   }

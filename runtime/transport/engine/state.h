@@ -14,6 +14,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "runtime/transport/engine/operations.h"
 #include "runtime/transport/engine/pool.h"
+#include "runtime/transport/link_tally.h"
 #include "runtime/transport/memory.h"
 #include "runtime/transport/transport.h"
 #include "runtime/transport/wire/header.h"
@@ -157,6 +158,17 @@ struct PeerState {
     return std::find(gave_up.begin(), gave_up.end(), communicator) != gave_up.end();
   }
   PeerCounters counters;
+  LinkTally* tally = nullptr;  // its carrier's, of all its lives; null: nobody counts
 };
+
+inline void CountProtocolError(PeerState* peer) {
+  ++peer->counters.protocol_errors;
+  if (peer->tally != nullptr) peer->tally->protocol_errors.Add();
+}
+
+inline Traffic TrafficOf(const wire::Header& header) {
+  const bool payload = header.type == wire::Type::kData || header.type == wire::Type::kEager;
+  return payload ? static_cast<Traffic>(header.service_class) : Traffic::kControl;
+}
 
 }  // namespace shunt::transport

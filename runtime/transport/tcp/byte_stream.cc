@@ -131,6 +131,13 @@ absl::Status SetSocketOptions(int fd, const TcpOptions& options) {
              absl::StrCat("the congestion control to \"", options.congestion, "\"").c_str());
 }
 
+uint64_t RoundTripNs(int fd) {
+  tcp_info info{};
+  socklen_t bytes = sizeof(info);
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return 0;
+  return uint64_t{1000} * info.tcpi_rtt;
+}
+
 uint16_t LocalPort(int fd) {
   sockaddr_storage address{};
   socklen_t bytes = sizeof(address);

@@ -32,6 +32,8 @@ absl::StatusOr<UniqueFd> TcpConnect(const std::string& address, uint16_t port,
                                     const TcpOptions& options);
 absl::Status ConnectResult(int fd);
 absl::Status SetSocketOptions(int fd, const TcpOptions& options);
+// The kernel's idea of it, smoothed; 0 if it has none.
+uint64_t RoundTripNs(int fd);
 uint16_t LocalPort(int fd);
 std::string RemoteAddress(int fd);  // as "address:port", for messages
 

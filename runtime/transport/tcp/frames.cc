@@ -103,7 +103,7 @@ absl::Status FrameReader::Parse(Engine* engine, PeerState* peer, int stream, uin
     begin_ += wire::kHeaderBytes;
     wire::Header header;
     if (absl::Status status = wire::Decode(bytes, version, &header); !status.ok()) {
-      ++peer->counters.protocol_errors;
+      CountProtocolError(peer);
       return status;
     }
     check_crc_ = (header.flags & wire::kFlagCrc) != 0;
@@ -111,7 +111,7 @@ absl::Status FrameReader::Parse(Engine* engine, PeerState* peer, int stream, uin
       crc_ = wire::Crc32c(0, bytes.first(kCrcAt));
       crc_expected_ = header.crc;
       if (header.payload_bytes == 0 && crc_ != crc_expected_) {
-        ++peer->counters.protocol_errors;
+        CountProtocolError(peer);
         return absl::DataLossError(
             absl::StrCat("frame: CRC32C is ", crc_, ", expected ", crc_expected_));
       }
@@ -136,7 +136,7 @@ void FrameReader::SumPlaced(size_t read) {
 
 absl::Status FrameReader::Land(Engine* engine, PeerState* peer, int stream, uint32_t bytes) {
   if (check_crc_ && bytes == Engine::Left(peer, stream) && crc_ != crc_expected_) {
-    ++peer->counters.protocol_errors;
+    CountProtocolError(peer);
     return absl::DataLossError(
         absl::StrCat("frame: CRC32C is ", crc_, ", expected ", crc_expected_));
   }

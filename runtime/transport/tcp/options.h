@@ -43,6 +43,9 @@ struct TcpOptions {
   int receive_buffer_bytes = 0;  // SO_RCVBUF
   std::string congestion = {};   // TCP_CONGESTION, "cubic"; empty: the system's
 
+  // Where what passes is counted, by peers' names; outlives the transport. Null: nowhere.
+  LinkTallies* tallies = nullptr;
+
   // Called, within Poll, for each connection that was turned away; must not call the transport.
   // Holds no secrets.
   std::function<void(const absl::Status&)> on_refused = {};

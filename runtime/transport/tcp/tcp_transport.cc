@@ -127,6 +127,7 @@ absl::Status TcpTransport::AddPeer(const TcpPeer& info) {
     return absl::AlreadyExistsError(
         absl::StrCat("peer ", info.id, " (", info.name, "): the number is taken"));
   }
+  if (options_.tallies != nullptr) engine->tally = options_.tallies->Of(info.name);
   auto owned = std::make_unique<Peer>();
   Peer* peer = owned.get();
   peer->info = info;
@@ -389,6 +390,9 @@ void TcpTransport::Tick() {
                      " ms, expected a word every ", options_.heartbeat_ns / 1'000'000)));
     } else if (now_ns_ - peer->sent_ns >= options_.heartbeat_ns && !peer->sockets[0]->blocked) {
       engine_.Ping(peer->engine);
+    }
+    if (!peer->lost && peer->engine->tally != nullptr && peer->sockets[0] != nullptr) {
+      peer->engine->tally->rtt_ns.Set(RoundTripNs(peer->sockets[0]->bytes->fd()));
     }
   }
   if (any) ArmTimer();

@@ -37,7 +37,7 @@ bool UcxTransport::OnMessage(UcxWorker::Kind kind, std::span<const std::byte> he
     status = OnWord(peer, head);
   }
   if (!status.ok()) {
-    ++peer->engine->counters.protocol_errors;
+    CountProtocolError(peer->engine);
     Fail(peer, status);
   }
   return kept;

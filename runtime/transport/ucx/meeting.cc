@@ -33,6 +33,9 @@ absl::Status UcxTransport::AddPeer(const TcpPeer& info) {
   meeting.id = peer->bootstrap_id = next_bootstrap_id_++;
   SHUNT_RETURN_IF_ERROR(bootstrap_->AddPeer(meeting));
   peer->engine = engine_.AddPeer(info.id);
+  if (options_.bootstrap.tallies != nullptr) {
+    peer->engine->tally = options_.bootstrap.tallies->Of(info.name);
+  }
   peer->added_ns = NowNs();
   for (int stream = 0; stream < options_.streams; ++stream) {
     auto lane = std::make_unique<Lane>();

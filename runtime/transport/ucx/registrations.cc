@@ -60,6 +60,7 @@ Registrations::Entry* Registrations::Acquire(const std::byte* at, size_t bytes) 
   const Key key{memory->first, block};
   if (const auto found = entries_.find(key); found != entries_.end()) {
     ++counters_.hits;
+    Tell();
     Entry* entry = &found->second;
     if (entry->users++ == 0) unused_.erase(entry->place);
     return entry;
@@ -70,11 +71,13 @@ Registrations::Entry* Registrations::Acquire(const std::byte* at, size_t bytes) 
       std::min(options_.block_bytes + options_.overlap_bytes, memory->second - begin);
   if (!MakeRoom(length)) {
     ++counters_.full;
+    Tell();
     return nullptr;
   }
   void* handle = card_.add(memory->first + begin, length);
   if (handle == nullptr) {
     ++counters_.failures;
+    Tell();
     return nullptr;
   }
   Entry& entry = entries_[key];
@@ -85,12 +88,24 @@ Registrations::Entry* Registrations::Acquire(const std::byte* at, size_t bytes) 
   entry.users = 1;
   ++counters_.entries;
   counters_.bytes += length;
+  Tell();
   return &entry;
 }
 
 void Registrations::Release(Entry* entry) {
   SHUNT_CHECK(entry->users > 0);
   if (--entry->users == 0) entry->place = unused_.insert(unused_.end(), entry);
+}
+
+void Registrations::Tell() const {
+  if (options_.tally == nullptr) return;
+  options_.tally->entries.Set(counters_.entries);
+  options_.tally->bytes.Set(counters_.bytes);
+  options_.tally->hits.Set(counters_.hits);
+  options_.tally->misses.Set(counters_.misses);
+  options_.tally->evictions.Set(counters_.evictions);
+  options_.tally->failures.Set(counters_.failures);
+  options_.tally->full.Set(counters_.full);
 }
 
 // False if what is in use doesn't leave enough.
@@ -112,6 +127,7 @@ void Registrations::Drop(Entry* entry) {
   card_.remove(entry->handle);
   --counters_.entries;
   counters_.bytes -= entry->bytes;
+  Tell();
   entries_.erase(
       Key{entry->memory, static_cast<size_t>(entry->begin - entry->memory) / options_.block_bytes});
 }

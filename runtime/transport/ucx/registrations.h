@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "runtime/transport/link_tally.h"
 
 namespace shunt::transport {
 
@@ -29,6 +30,7 @@ class Registrations {
     uint32_t entries_max = 1024;
     size_t block_bytes = 64 << 20;
     size_t overlap_bytes = 1 << 20;
+    RegistrationTally* tally = nullptr;  // where others read the counters; null: nowhere
   };
   struct Counters {
     uint64_t entries = 0, bytes = 0;  // now
@@ -73,6 +75,7 @@ class Registrations {
   using Key = std::pair<std::byte*, size_t>;  // memory, block
   bool MakeRoom(size_t bytes);
   void Drop(Entry* entry);
+  void Tell() const;
 
   Options options_;
   Card card_;

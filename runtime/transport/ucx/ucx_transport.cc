@@ -86,6 +86,9 @@ absl::Status UcxTransport::Start() {
   }
   options_.registrations.overlap_bytes =
       std::max<size_t>(options_.registrations.overlap_bytes, wire::kPayloadBytesMax);
+  if (options_.bootstrap.tallies != nullptr) {
+    options_.registrations.tally = &options_.bootstrap.tallies->registrations;
+  }
   registrations_ = std::make_unique<Registrations>(
       options_.registrations,
       Registrations::Card{
