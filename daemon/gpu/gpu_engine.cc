@@ -80,7 +80,12 @@ void GpuEngine::Forget(const GpuWorker& worker, uint64_t incarnation) {
 void GpuEngine::Import(std::shared_ptr<GpuWorker> worker, std::vector<GpuMemory> memory,
                        std::function<void(const absl::Status&)> done) {
   auto work = [this, worker = std::move(worker), memory = std::move(memory),
-               done = std::move(done)] {
+               done = std::move(done)]() mutable {
+    // What the call holds is let go of before anybody can see its end.
+    const auto finish = [&](const absl::Status& status) {
+      memory.clear();
+      done(status);
+    };
     for (const GpuMemory& one : memory) {
       // Asked for first: an address of a later process is then not taken for one of this.
       const uint64_t incarnation = worker->incarnation();
@@ -96,12 +101,12 @@ void GpuEngine::Import(std::shared_ptr<GpuWorker> worker, std::vector<GpuMemory>
         if (address.ok()) at = *address;
       }
       if (!status.ok()) {
-        return done(
+        return finish(
             absl::Status(status.code(), absl::StrCat("region ", one.id(), ": ", status.message())));
       }
       if (worker->incarnation() == incarnation) Remember(*worker, incarnation, one, at);
     }
-    done(absl::OkStatus());
+    finish(absl::OkStatus());
   };
   helpers_.Add(p2p::OneChunk(std::move(work)), p2p::Priority::kBulk, 1);
 }

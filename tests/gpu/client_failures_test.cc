@@ -97,7 +97,9 @@ TEST_CASE("an allocation is not given up while an operation uses it") {
 
 TEST_CASE("memory at an address that was freed and given again is what a call uses") {
   GpuDaemon daemon;
-  REQUIRE_NOTHROW(RunDeviceRanks(daemon, 2, [](const Rank& rank, const OnGpu& gpu) {
+  // Freeing waits for all streams of the process: nobody may be in a call meanwhile.
+  Meeting meeting(2);
+  REQUIRE_NOTHROW(RunDeviceRanks(daemon, 2, [&meeting](const Rank& rank, const OnGpu& gpu) {
     const shunt_call call = OnStream(gpu.stream());
     for (uint32_t round = 1; round <= 8; ++round) {
       const DevicePtr x = Got(gpu.driver().Allocate(4096));
@@ -107,8 +109,13 @@ TEST_CASE("memory at an address that was freed and given again is what a call us
       ExpectStatus(gpu.driver().Synchronize(gpu.stream()));
       std::vector<uint32_t> sums(1024);
       gpu::testing::CopyFromDevice(sums.data(), x, 4096);
-      for (const uint32_t sum : sums) Expect(sum == 2 * round, "the sum of another allocation");
+      for (const uint32_t sum : sums) {
+        Expect(sum == 2 * round, "the sum of another allocation: " + std::to_string(sum) +
+                                     ", expected " + std::to_string(2 * round));
+      }
+      meeting.Wait();
       ExpectStatus(gpu.driver().Free(x));  // not deregistered
+      meeting.Wait();
     }
   }));
 }
