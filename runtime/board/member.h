@@ -46,7 +46,7 @@ struct Call {
   struct Gate {
     RegionRef words;  // region 0: no stream
     uint32_t generation = 0;
-  } gate;
+  } gate = {};
 };
 
 // What a member needs of its session.
