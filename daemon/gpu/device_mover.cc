@@ -7,199 +7,285 @@
 namespace shunt::daemon {
 namespace {
 
-// Where it is posted: about what a poller may be held up by.
+// Runs of a part: where it is posted, about what a poller may be held up by; then short for some,
+// so that the GPU begins while the rest is walked.
 constexpr uint32_t kFirstRuns = 512;
-// Then short at first, so that the GPU begins while the rest is walked.
-constexpr uint32_t kSecondRuns = 2048;
-constexpr size_t kUnderWayMax = 4;
+constexpr uint32_t kEarlyRuns = 1024;
+constexpr uint32_t kEarlyParts = 8;
+constexpr uint32_t kLaterRuns = 4096;
+// So many parts at least are made of what is left, so that threads end together.
+constexpr uint64_t kLastParts = 8;
+// Of a transfer, in the works or with the worker. A batch each, of gpu::kRunBatches.
+constexpr size_t kHeldMax = 12;
 // A contiguous piece that is worth a copy engine's while, and how many of them.
 constexpr uint64_t kCopyBytes = 1 << 20;
 constexpr uint32_t kCopiesMax = 64;
 
+// Of a piece, about.
+uint64_t PieceBytes(const p2p::Selection& side) {
+  const p2p::PreparedList* const list = side.list().get();
+  return list != nullptr ? list->bytes() / list->pieces()
+                         : side.payload_bytes() / side.raw_pieces();
+}
+
 }  // namespace
+
+// Its being in the pool.
+class DeviceMover::Walk : public p2p::Work {
+ public:
+  explicit Walk(std::shared_ptr<DeviceMover> mover) : mover_(std::move(mover)) {}
+  bool Step() override { return mover_->Step(this); }
+
+ private:
+  const std::shared_ptr<DeviceMover> mover_;
+};
 
 DeviceMover::DeviceMover(Setup setup)
     : setup_(std::move(setup)),
       sources_(setup_.plan->source().regions().size()),
-      cursor_(*setup_.plan, 0, setup_.plan->bytes()) {}
-
-std::function<void()> DeviceMover::Again() {
-  return [self = shared_from_this()] { self->RunSoon(); };
-}
-
-void DeviceMover::RunSoon() {
-  setup_.pool->Add(p2p::OneChunk([self = shared_from_this()] {
-                     self->Run(self->batches_ < 2 ? kSecondRuns : gpu::kRunsPerBatch);
-                   }),
-                   setup_.priority, 1);
-}
+      todo_({{0, setup_.plan->bytes()}}),
+      left_(setup_.plan->bytes()),
+      run_bytes_(std::clamp<uint64_t>(
+          std::min(PieceBytes(setup_.plan->source()), PieceBytes(setup_.plan->destination())), 1,
+          gpu::kRunBytesMax)) {}
 
 void DeviceMover::Start(Ended ended) {
   {
     const std::lock_guard lock(mutex_);
     ended_ = std::move(ended);
     begun_ = true;
-    running_ = true;
   }
-  Run(kFirstRuns);
+  Step(nullptr);
 }
 
-void DeviceMover::Run(uint32_t runs_max) {
-  bool over;
+// True: the pool calls again.
+bool DeviceMover::Step(const Walk* walk) {
+  bool over, again;
   {
     std::unique_lock lock(mutex_);
-    const Step step = One(runs_max, lock);
-    // Other transfers have their turns between.
-    if (step == Step::kMore) RunSoon();
-    if (step == Step::kNoMore) running_ = false;
+    One(lock);
+    if (walk_ == walk && !MayGoOnLocked()) walk_ = nullptr;
+    KeepWalkingLocked();
+    again = walk_ == walk;
     over = OverLocked();
   }
   if (over) End();
+  return again;
 }
 
-// One batch, or one long piece. kNoMore: nothing to do until a command ends, or at all.
-DeviceMover::Step DeviceMover::One(uint32_t runs_max, std::unique_lock<std::mutex>& lock) {
+bool DeviceMover::MayGoOnLocked() const {
+  if (!status_.ok() || waits_ > 0) return false;
+  return !ready_.empty() || (!todo_.empty() && !starved_ && HeldLocked() < kHeldMax);
+}
+
+// After whatever may have changed that.
+void DeviceMover::KeepWalkingLocked() {
+  if (walk_ != nullptr || !MayGoOnLocked()) return;
+  auto walk = std::make_shared<Walk>(shared_from_this());
+  walk_ = walk.get();
+  const uint64_t parts = ready_.size() + left_ / run_bytes_ / kEarlyRuns + 1;
+  const uint64_t room = std::max(kHeldMax, HeldLocked() + 1) - HeldLocked();
+  setup_.pool->Add(std::move(walk), setup_.priority, std::min(parts, room));
+}
+
+void DeviceMover::One(std::unique_lock<std::mutex>& lock) {
   if (!status_.ok()) {
-    next_ = Next();
-    return Step::kNoMore;
+    ready_.clear();
+    return;
   }
-  if (under_way_.size() >= kUnderWayMax) return Step::kNoMore;
-  if (!located_) {
-    if (!setup_.engine->Locate(*setup_.worker, setup_.memory, &addresses_)) return ImportLocked();
-    located_ = true;
-  }
-  if (next_.bytes == 0) {
-    // Whoever tells of the end of a command is not kept waiting.
-    lock.unlock();
-    const Step filled = Fill(runs_max);
-    lock.lock();
-    if (filled != Step::kMore) return filled;
-    if (!status_.ok()) {
-      next_ = Next();
-      return Step::kNoMore;
+  if (!MayGoOnLocked()) return;
+  if (addresses_ == nullptr) {
+    auto addresses = std::make_shared<GpuEngine::Addresses>();
+    if (!setup_.engine->Locate(*setup_.worker, setup_.memory, addresses.get())) {
+      return ImportLocked();
     }
+    addresses_ = std::move(addresses);
   }
-  return SubmitLocked();
+  if (!ready_.empty()) {
+    Part part = std::move(ready_.back());
+    ready_.pop_back();
+    return SubmitLocked(std::move(part));
+  }
+  Part part;
+  part.addresses = addresses_;
+  // Who has none waits in the order of coming; who has some goes on when one of them comes back.
+  if (HeldLocked() > 0) {
+    part.batch = setup_.worker->TakeBatch(nullptr);
+    starved_ = !part.batch;
+  } else {
+    // By way of an import, which tells a worker that is served no more from a busy one.
+    part.batch = setup_.worker->TakeBatch([self = shared_from_this()] { self->Import(); });
+    waits_ += part.batch ? 0 : 1;
+  }
+  if (!part.batch) return;
+  uint32_t runs_max;
+  const Range range = ClaimLocked(&runs_max);
+  ++walking_;
+  lock.unlock();
+  Fill(range, runs_max, &part);
+  lock.lock();
+  --walking_;
+  FilledLocked(range, std::move(part));
 }
 
-// Sets next_. kLater: there is no batch now, and whoever gives one back has this called again.
-DeviceMover::Step DeviceMover::Fill(uint32_t runs_max) {
-  if (rest_.bytes == 0 && !(more_ = cursor_.Next(&rest_))) return Step::kNoMore;
-  if (rest_.bytes >= kCopyBytes && copies_ < kCopiesMax) {
-    ++copies_;
-    next_.piece = rest_;
-    next_.bytes = rest_.bytes;
-    rest_.bytes = 0;
-    return Step::kMore;
-  }
-  // By way of an import, which tells a worker that is served no more from a busy one.
-  next_.batch = setup_.worker->TakeBatch([self = shared_from_this()] { self->Import(); });
-  if (!next_.batch) return Step::kLater;
-  gpu::Run* const runs = next_.batch.runs();
+// There is some, and *runs of it at most are for one part.
+DeviceMover::Range DeviceMover::ClaimLocked(uint32_t* runs) {
+  const uint32_t claim = claims_++;
+  const uint64_t most = claim == 0 ? kFirstRuns : claim <= kEarlyParts ? kEarlyRuns : kLaterRuns;
+  const uint64_t wanted = std::clamp<uint64_t>(left_ / run_bytes_ / kLastParts,
+                                               std::min<uint64_t>(kFirstRuns, most), most);
+  *runs = static_cast<uint32_t>(std::min<uint64_t>(2 * wanted, gpu::kRunsPerBatch));
+  Range& from = todo_.back();
+  Range range = from;
+  // No crumbs: a part of half as many again is walked in one.
+  if (from.bytes() / run_bytes_ > wanted + wanted / 2) range.end = from.begin + wanted * run_bytes_;
+  left_ -= range.bytes();
+  from.begin = range.end;
+  if (from.bytes() == 0) todo_.pop_back();
+  return range;
+}
+
+// By any number of threads, without the lock.
+void DeviceMover::Fill(const Range& range, uint32_t runs_max, Part* part) const {
+  p2p::PlanCursor cursor(*setup_.plan, range.begin, range.bytes());
+  gpu::Run* const runs = part->batch.runs();
+  const HostAddress* const sources = part->addresses->at.data();
+  const HostAddress* const destinations = sources + sources_;
   uint32_t count = 0;
   uint64_t bytes = 0;
-  const HostAddress* const sources = addresses_.at.data();
-  const HostAddress* const destinations = sources + sources_;
-  while (count < runs_max) {
-    if (rest_.bytes == 0) {
-      if (!(more_ = cursor_.Next(&rest_))) break;
-      // Left for a copy engine.
-      if (rest_.bytes >= kCopyBytes && copies_ < kCopiesMax) break;
-    }
-    const uint64_t piece = std::min<uint64_t>(rest_.bytes, gpu::kRunBytesMax);
-    runs[count++] = {sources[rest_.source_region].device + rest_.source_offset,
-                     destinations[rest_.destination_region].device + rest_.destination_offset,
-                     piece};
-    rest_.source_offset += piece;
-    rest_.destination_offset += piece;
-    rest_.bytes -= piece;
-    bytes += piece;
-  }
-  next_.runs = count;
-  next_.bytes = bytes;
-  return Step::kMore;
-}
-
-DeviceMover::Step DeviceMover::SubmitLocked() {
-  const uint64_t number = next_number_++;
-  const auto fill = [&](gpu::Command& command) {
-    command.bytes = next_.bytes;
-    if (next_.runs > 0) {
-      command.kind = gpu::CommandKind::kMove;
-      command.batch = next_.batch.index();
-      command.runs = next_.runs;
+  for (p2p::CopyRun run; count < runs_max && cursor.Next(&run);) {
+    if (run.bytes >= kCopyBytes && copies_.load(std::memory_order_relaxed) < kCopiesMax) {
+      if (count > 0) break;  // it begins the next part
+      part->piece = run;
+      part->bytes = run.bytes;
       return;
     }
-    const p2p::CopyRun& piece = next_.piece;
-    command.kind = gpu::CommandKind::kCopy;
-    command.places = 1;
-    command.place[0].in = addresses_.at[piece.source_region].device + piece.source_offset;
-    command.place[0].out =
-        addresses_.at[sources_ + piece.destination_region].device + piece.destination_offset;
-  };
-  absl::StatusOr<uint64_t> command = absl::UnavailableError("the GPU's process is another");
-  if (next_.runs == 0 || next_.batch.incarnation() == addresses_.incarnation) {
-    // The batch is given back when its command has ended.
-    auto batch = std::make_shared<RunBatch>(std::move(next_.batch));
-    next_.batch = RunBatch();
-    const uint32_t index = batch->index();
-    const auto fill_batch = [&](gpu::Command& c) {
-      fill(c);
-      c.batch = index;
-    };
-    command = setup_.engine->Submit(
-        *setup_.worker, addresses_.incarnation, fill_batch,
-        [self = shared_from_this(), number, batch](const absl::Status& outcome) {
-          *batch = RunBatch();
-          self->CommandEnded(number, outcome);
-        },
-        Again());
-    if (!command.ok()) next_.batch = std::move(*batch);
+    uint64_t source = sources[run.source_region].device + run.source_offset;
+    uint64_t destination = destinations[run.destination_region].device + run.destination_offset;
+    while (run.bytes > 0 && count < runs_max) {
+      const uint64_t piece = std::min<uint64_t>(run.bytes, gpu::kRunBytesMax);
+      runs[count++] = {source, destination, piece};
+      source += piece;
+      destination += piece;
+      run.bytes -= piece;
+      bytes += piece;
+    }
   }
+  part->runs = count;
+  part->bytes = bytes;
+}
+
+void DeviceMover::FilledLocked(const Range& range, Part part) {
+  if (part.addresses != addresses_) {  // all was begun anew
+    starved_ = false;
+    return;
+  }
+  if (part.bytes < range.bytes()) {
+    todo_.push_back({range.begin + part.bytes, range.end});
+    left_ += todo_.back().bytes();
+  }
+  if (!status_.ok()) return;
+  if (part.runs > 0) {
+    run_bytes_ = std::max<uint64_t>(part.bytes / part.runs, 1);
+  } else {
+    // What is contiguous is not cut, whatever it was thought to be.
+    run_bytes_ = std::max<uint64_t>(run_bytes_, part.bytes);
+    part.batch = RunBatch();
+    copies_.fetch_add(1, std::memory_order_relaxed);
+  }
+  SubmitLocked(std::move(part));
+}
+
+void DeviceMover::FillCommand(const Part& part, uint32_t batch, gpu::Command* command) const {
+  command->bytes = part.bytes;
+  if (part.runs > 0) {
+    command->kind = gpu::CommandKind::kMove;
+    command->batch = batch;
+    command->runs = part.runs;
+    return;
+  }
+  const p2p::CopyRun& piece = part.piece;
+  const auto& at = part.addresses->at;
+  command->kind = gpu::CommandKind::kCopy;
+  command->places = 1;
+  command->place[0].in = at[piece.source_region].device + piece.source_offset;
+  command->place[0].out = at[sources_ + piece.destination_region].device + piece.destination_offset;
+}
+
+// The batch is the command's if that is taken, and given back when it has ended.
+absl::StatusOr<uint64_t> DeviceMover::SendLocked(Part* part, uint64_t number) {
+  const uint64_t incarnation = part->addresses->incarnation;
+  if (part->runs > 0 && part->batch.incarnation() != incarnation) {
+    return absl::UnavailableError("the GPU's process is another");
+  }
+  auto batch = std::make_shared<RunBatch>(std::move(part->batch));
+  const auto fill = [&](gpu::Command& command) { FillCommand(*part, batch->index(), &command); };
+  absl::StatusOr<uint64_t> command = setup_.engine->Submit(
+      *setup_.worker, incarnation, fill,
+      [self = shared_from_this(), number, batch](const absl::Status& outcome) {
+        *batch = RunBatch();
+        self->CommandEnded(number, outcome);
+      },
+      [self = shared_from_this()] { self->WaitEnded(absl::OkStatus()); });
+  if (!command.ok()) part->batch = std::move(*batch);
+  return command;
+}
+
+void DeviceMover::SubmitLocked(Part part) {
+  const uint64_t number = next_number_++;
+  const absl::StatusOr<uint64_t> command = SendLocked(&part, number);
   if (command.ok()) {
     touched_ = true;
-    ++batches_;
-    next_ = Next();
     under_way_.emplace_back(number, *command);
-    return more_ || rest_.bytes > 0 ? Step::kMore : Step::kNoMore;
-  }
-  if (absl::IsResourceExhausted(command.status())) return Step::kLater;
-  if (absl::IsUnavailable(command.status()) && !touched_) {
+  } else if (absl::IsResourceExhausted(command.status())) {
+    ready_.push_back(std::move(part));
+    ++waits_;
+  } else if (absl::IsUnavailable(command.status()) && !touched_) {
     // It died while it had nothing of this: the next one may begin anew.
-    setup_.engine->Forget(*setup_.worker, addresses_.incarnation);
-    next_ = Next();
-    rest_ = {};
-    more_ = true;
-    copies_ = 0;
-    cursor_ = p2p::PlanCursor(*setup_.plan, 0, setup_.plan->bytes());
-    return ImportLocked();
+    setup_.engine->Forget(*setup_.worker, part.addresses->incarnation);
+    RestartLocked();
+    ImportLocked();
+  } else {
+    StopLocked(command.status());
   }
-  StopLocked(command.status());
-  next_ = Next();
-  return Step::kNoMore;
 }
 
-DeviceMover::Step DeviceMover::ImportLocked() {
-  located_ = false;
+void DeviceMover::RestartLocked() {
+  addresses_ = nullptr;  // who walks finds out by that
+  ready_.clear();
+  todo_ = {{0, setup_.plan->bytes()}};
+  left_ = setup_.plan->bytes();
+  claims_ = 0;
+  copies_.store(0, std::memory_order_relaxed);
+  starved_ = false;
+}
+
+void DeviceMover::ImportLocked() {
   if (imports_left_-- == 0) {
-    StopLocked(absl::UnavailableError(
+    return StopLocked(absl::UnavailableError(
         absl::StrCat(setup_.worker->label(), ": its process ends again and again")));
-    return Step::kNoMore;
   }
+  ++waits_;
   Import();
-  return Step::kLater;
 }
 
-// By who walks, or waits to.
+// What waits_ counts.
 void DeviceMover::Import() {
-  setup_.engine->Import(setup_.worker, setup_.memory,
-                        [self = shared_from_this()](const absl::Status& status) {
-                          if (!status.ok()) {
-                            const std::lock_guard lock(self->mutex_);
-                            self->StopLocked(status);
-                          }
-                          self->RunSoon();
-                        });
+  setup_.engine->Import(
+      setup_.worker, setup_.memory,
+      [self = shared_from_this()](const absl::Status& status) { self->WaitEnded(status); });
+}
+
+void DeviceMover::WaitEnded(const absl::Status& status) {
+  bool over;
+  {
+    const std::lock_guard lock(mutex_);
+    --waits_;
+    if (!status.ok()) StopLocked(status);
+    KeepWalkingLocked();
+    over = OverLocked();
+  }
+  if (over) End();
 }
 
 void DeviceMover::CommandEnded(uint64_t number, const absl::Status& outcome) {
@@ -207,11 +293,9 @@ void DeviceMover::CommandEnded(uint64_t number, const absl::Status& outcome) {
   {
     const std::lock_guard lock(mutex_);
     std::erase_if(under_way_, [number](const auto& one) { return one.first == number; });
+    starved_ = false;
     if (!outcome.ok()) StopLocked(outcome);
-    if (!running_ && status_.ok() && (more_ || rest_.bytes > 0 || next_.bytes > 0)) {
-      running_ = true;
-      RunSoon();
-    }
+    KeepWalkingLocked();
     over = OverLocked();
   }
   if (over) End();
@@ -228,6 +312,11 @@ void DeviceMover::Cancel(const absl::Status& why) {
   StopLocked(why);
 }
 
+bool DeviceMover::OverLocked() const {
+  if (!begun_ || walking_ > 0 || waits_ > 0 || !under_way_.empty()) return false;
+  return !status_.ok() || (todo_.empty() && ready_.empty());
+}
+
 void DeviceMover::End() {
   Ended ended;
   std::vector<GpuMemory> held;
@@ -237,6 +326,7 @@ void DeviceMover::End() {
     ended = std::exchange(ended_, nullptr);
     held.swap(setup_.memory);
     status = status_;
+    ready_.clear();
   }
   if (ended == nullptr) return;
   held.clear();  // its owner may free it as soon as it knows

@@ -1,12 +1,16 @@
 // Moves the bytes of a plan between regions of which one side at least is GPU memory: walks it into
-// batches of copy runs, which the GPU's worker executes while the next ones are walked.
+// batches of copy runs, which the GPU's worker executes while the next ones are walked. Threads of
+// the pool walk a part of the payload each, at once.
 //
-//   Start ─ inline: a short batch ─► pool: batch ► batch ► …      4 under way at most
-//                     │                       └─ long pieces: a copy each, by copy engine
-//                     └ not imported yet: a helper thread first
+//   payload   [ 512 |  1024  |  1024  | ... |    4096    |    4096    | ...
+//              Start, inline  └ pool: one part a step, whoever comes, a batch or a copy each
+//
+// Parts are claimed in bytes, for a plan's cursor begins anywhere at little cost. How many runs
+// they come to is known once they are walked: what does not fit in a batch goes back, and the next
+// part is cut by what the last one had.
 #pragma once
 
-#include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -48,27 +52,44 @@ class DeviceMover : public std::enable_shared_from_this<DeviceMover> {
   void Cancel(const absl::Status& why);
 
  private:
-  // A full batch, or a long piece, that waits for room in the ring.
-  struct Next {
+  class Walk;
+  using Addresses = std::shared_ptr<const GpuEngine::Addresses>;
+
+  // Of the payload.
+  struct Range {
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    uint64_t bytes() const { return end - begin; }
+  };
+  // A full batch, or a long piece.
+  struct Part {
     RunBatch batch;
     uint32_t runs = 0;
     uint64_t bytes = 0;
-    p2p::CopyRun piece;  // without a batch
+    p2p::CopyRun piece;   // without runs
+    Addresses addresses;  // what it was walked for
   };
-  enum class Step { kMore, kLater, kNoMore };
 
-  void Run(uint32_t runs_max);
-  void RunSoon();
-  Step One(uint32_t runs_max, std::unique_lock<std::mutex>& lock);
-  Step Fill(uint32_t runs_max);
-  Step SubmitLocked();
-  Step ImportLocked();
+  bool Step(const Walk* walk);
+  // A step's work, if there is any.
+  void One(std::unique_lock<std::mutex>& lock);
+  bool MayGoOnLocked() const;
+  void KeepWalkingLocked();
+  Range ClaimLocked(uint32_t* runs);
+  void Fill(const Range& range, uint32_t runs_max, Part* part) const;
+  void FilledLocked(const Range& range, Part part);
+  void SubmitLocked(Part part);
+  absl::StatusOr<uint64_t> SendLocked(Part* part, uint64_t number);
+  void FillCommand(const Part& part, uint32_t batch, gpu::Command* command) const;
+  void RestartLocked();
+  void ImportLocked();
   void Import();
+  void WaitEnded(const absl::Status& status);
   void CommandEnded(uint64_t number, const absl::Status& outcome);
-  std::function<void()> Again();
   void StopLocked(const absl::Status& why);
+  size_t HeldLocked() const { return walking_ + under_way_.size() + ready_.size(); }
   // True if all of it is over: the caller calls End after the lock.
-  bool OverLocked() const { return !running_ && under_way_.empty() && begun_; }
+  bool OverLocked() const;
   void End();
 
   Setup setup_;           // its memory goes with the end
@@ -76,24 +97,24 @@ class DeviceMover : public std::enable_shared_from_this<DeviceMover> {
 
   std::mutex mutex_;
   bool begun_ = false;
-  // Somebody walks, or will: a closure of the pool, an import, a wait for a batch or for room.
-  bool running_ = false;
   absl::Status status_;
+  Ended ended_;
+  const Walk* walk_ = nullptr;  // in the pool; null: none is
+  std::vector<Range> todo_;     // that nobody walks or has walked
+  uint64_t left_ = 0;           // bytes in it
+  uint32_t walking_ = 0;        // threads
+  std::vector<Part> ready_;     // that had no room in the ring
   uint64_t next_number_ = 1;
   std::vector<std::pair<uint64_t, uint64_t>> under_way_;  // number, command
-  Ended ended_;
-
-  // Of who walks; also without the lock.
-  bool located_ = false;
+  // Callbacks to come, of an import, or for a batch or for room. Nothing goes on before.
+  int waits_ = 0;
+  bool starved_ = false;  // no batch is free: till one of its own comes back
+  Addresses addresses_;   // null: to be found
   bool touched_ = false;  // some command was taken: another process cannot go on with it
   int imports_left_ = 4;
-  GpuEngine::Addresses addresses_;
-  p2p::PlanCursor cursor_;
-  p2p::CopyRun rest_;  // of a run that was cut
-  bool more_ = true;
-  uint32_t copies_ = 0;
-  uint32_t batches_ = 0;
-  Next next_;
+  uint64_t run_bytes_;  // as the last part had them
+  uint32_t claims_ = 0;
+  std::atomic<uint32_t> copies_ = 0;
 };
 
 }  // namespace shunt::daemon
