@@ -1,7 +1,7 @@
-// shunt-p2p-bench: what it costs to post a transfer, and how fast pieces are copied, beside a plain
-// loop of memcpy over the same pieces with as many threads.
+// shunt-p2p-bench: what it costs to post a transfer and to walk its plan, and how fast pieces are
+// copied, beside a plain loop of memcpy over the same pieces with as many threads.
 //
-//   shunt-p2p-bench [copy|post|all] [THREADS [MIB_MAX]]
+//   shunt-p2p-bench [copy|post|walk|all] [THREADS [MIB_MAX]]
 #include <sys/mman.h>
 #include <time.h>
 
@@ -326,6 +326,18 @@ void PostTable() {
     plan(Selection::Ids(to, absl::MakeSpan(others).subspan(kCount, kCount)),
          Selection::Ids(to, to_ids));
   });
+  std::vector<Run> ones, to_ones;
+  for (const uint32_t id : ids) ones.push_back({id, 1, 1});
+  for (const uint32_t id : to_ids) to_ones.push_back({id, 1, 1});
+  Post("runs of a piece, permuted",
+       [&] { plan(Selection::Runs(from, ones), Selection::Runs(to, to_ones)); });
+  Post("the same within one list", [&] {
+    std::vector<Run> apart;
+    for (const uint32_t id : absl::MakeSpan(others).subspan(kCount, kCount)) {
+      apart.push_back({id, 1, 1});
+    }
+    plan(Selection::Runs(to, apart), Selection::Runs(to, to_ones));
+  });
   Post("raw descriptors, permuted", [&] {
     plan(Selection::Raw(0, absl::MakeConstSpan(regions).first(1), raw),
          Selection::Raw(0, absl::MakeConstSpan(regions).subspan(1), to_raw));
@@ -334,17 +346,86 @@ void PostTable() {
        [&] { plan(Selection::Raw(0, regions, raw), Selection::Raw(0, regions, to_raw)); });
 }
 
+// What a GPU's worker is given for each: addresses and bytes, 24 in all.
+void Walk(const char* name, const Selection& source, const Selection& destination) {
+  constexpr uint64_t kPart = 4096;  // runs
+  struct Moved {
+    uint64_t source, destination, bytes;
+  };
+  const auto plan = Must(TransferPlan::Make(source, destination));
+  std::vector<Moved> moved(kPart);
+  const auto walk = [&](uint64_t part_bytes) {
+    uint64_t runs = 0;
+    for (uint64_t begin = 0; begin < plan->bytes(); begin += part_bytes) {
+      PlanCursor cursor(*plan, begin, std::min(part_bytes, plan->bytes() - begin));
+      for (CopyRun run; cursor.Next(&run); ++runs) {
+        moved[runs % kPart] = {run.source_offset, run.destination_offset, run.bytes};
+      }
+    }
+    return runs;
+  };
+  const uint64_t runs = walk(plan->bytes());
+  const uint64_t part_bytes = std::max<uint64_t>(plan->bytes() / runs * kPart, 1);
+  std::vector<double> whole, parts;
+  for (int round = 0; round < 8 * kRounds; ++round) {
+    whole.push_back(CpuSecondsOf([&] { walk(plan->bytes()); }));
+    parts.push_back(CpuSecondsOf([&] { walk(part_bytes); }));
+  }
+  const double per = 1e9 / static_cast<double>(runs);
+  std::printf("%-40s %8llu %8.1f %8.1f\n", name, static_cast<unsigned long long>(runs),
+              Median(whole) * per, Median(parts) * per);
+}
+
+void WalkTable() {
+  std::printf("%-40s %8s %8s %8s\n", "walking a plan, ns for a run", "runs", "whole", "parts");
+  for (const uint64_t count : {uint64_t{32} << 10, uint64_t{128} << 10}) {
+    const auto from = Blocks(kFrom, count, 4096), to = Blocks(kTo, count, 4096);
+    const std::vector<uint32_t> ids = Permuted(count, 1), to_ids = Permuted(count, 2);
+    const auto of = [](const std::shared_ptr<const PreparedList>& list,
+                       const std::vector<uint32_t>& named) {
+      return Must(Selection::Ids(list, absl::MakeConstSpan(named)));
+    };
+    Walk("ids, permuted both sides", of(from, ids), of(to, to_ids));
+    Walk("ids, permuted to contiguous", of(from, ids), Must(Selection::All(to)));
+    const auto runs_of = [](const std::shared_ptr<const PreparedList>& list,
+                            const std::vector<uint32_t>& named) {
+      std::vector<Run> runs;
+      for (const uint32_t id : named) runs.push_back({id, 1, 1});
+      return Must(Selection::Runs(list, runs));
+    };
+    Walk("runs of a piece, permuted both sides", runs_of(from, ids), runs_of(to, to_ids));
+    const auto raw_of = [](uint64_t region, const std::vector<uint32_t>& named) {
+      std::vector<Descriptor> raw;
+      for (const uint32_t id : named) raw.push_back({region, id * uint64_t{4096}, 4096});
+      const RegionExtent extent{region, named.size() * 4096};
+      return Must(Selection::Raw(0, absl::MakeConstSpan(&extent, 1), raw));
+    };
+    Walk("raw descriptors, permuted both sides", raw_of(kFrom, ids), raw_of(kTo, to_ids));
+    Section heads;
+    heads.name = "heads";
+    heads.regions = {{kFrom, count * 2048}};
+    heads.sets = {{kFrom, 0, 512, {{{1, 0}, {count / 16, 32768}, {16, 2048}}}}};
+    std::vector<uint32_t> few = Permuted(count / 16, 3), to_few = Permuted(count / 16, 4);
+    Walk("16 heads of an id, permuted both sides",
+         Must(Selection::Ids(Must(PreparedList::Prepare(heads, 0)), absl::MakeConstSpan(few),
+                             {16, 1, 0})),
+         Must(Selection::Ids(Blocks(kTo, count / 16, 8192), absl::MakeConstSpan(to_few))));
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "all";
   const int threads = argc > 2 ? std::atoi(argv[2]) : 1;
   const uint64_t mib_max = argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 1024;
-  if (threads < 1 || (what != "copy" && what != "post" && what != "all")) {
-    std::fprintf(stderr, "usage: shunt-p2p-bench [copy|post|all] [THREADS [MIB_MAX]]\n");
+  const bool all = what == "all";
+  if (threads < 1 || (what != "copy" && what != "post" && what != "walk" && !all)) {
+    std::fprintf(stderr, "usage: shunt-p2p-bench [copy|post|walk|all] [THREADS [MIB_MAX]]\n");
     return 2;
   }
-  if (what != "copy") PostTable();
-  if (what != "post") CopyTable(threads, mib_max);
+  if (what == "post" || all) PostTable();
+  if (what == "walk" || all) WalkTable();
+  if (what == "copy" || all) CopyTable(threads, mib_max);
   return 0;
 }

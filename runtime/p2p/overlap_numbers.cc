@@ -18,6 +18,7 @@ constexpr size_t kListedIdsMax = size_t{1} << 22;
 constexpr uint64_t kBitsMax = uint64_t{1} << 30;  // 128 MiB, whatever the list of ids is
 // A bit map is worth its zeroing up to so many bits for each id.
 constexpr uint64_t kBitsPerId = 512;
+constexpr uint64_t kPiecesPerRun = 64;  // on average; longer runs are compared as such
 constexpr uint64_t kSegmentPairsMax = 1 << 22;
 
 // Segments of each set beside one another, by their first piece.
@@ -119,9 +120,9 @@ bool Dense(uint64_t low, uint64_t high, uint64_t ids) {
   return high - low < kBitsMax && (high - low) / kBitsPerId <= ids;
 }
 
-absl::Status WrittenTwice(const Selection& selection, uint64_t id) {
+absl::Status WrittenTwice(const Selection& selection, const char* what, uint64_t number) {
   return absl::InvalidArgumentError(
-      absl::StrCat("the destination is written twice: id ", id, " of section \"",
+      absl::StrCat("the destination is written twice: ", what, " ", number, " of section \"",
                    Printable(selection.list()->section().name), "\" is named more than once"));
 }
 
@@ -149,7 +150,8 @@ absl::Status CheckIds(const Selection* source, const Selection& destination) {
   if (apart && Dense(low, high, destination.ids())) {
     Bits written(low, high);
     for (uint64_t i = 0; i < destination.ids(); ++i) {
-      if (!written.Add(destination.id(i))) return WrittenTwice(destination, destination.id(i));
+      if (!written.Add(destination.id(i)))
+        return WrittenTwice(destination, "id", destination.id(i));
     }
     for (uint64_t i = 0; source != nullptr && i < source->ids(); ++i) {
       if (written.Has(source->id(i))) return BothReadAndWritten(absl::StrCat("id ", source->id(i)));
@@ -168,7 +170,54 @@ absl::Status CheckIds(const Selection* source, const Selection& destination) {
   }
   std::sort(all.begin(), all.end());
   const auto twice = std::adjacent_find(all.begin(), all.end());
-  return twice == all.end() ? absl::OkStatus() : WrittenTwice(destination, *twice);
+  return twice == all.end() ? absl::OkStatus() : WrittenTwice(destination, "id", *twice);
+}
+
+struct Named {
+  uint64_t low = UINT64_MAX;
+  uint64_t high = 0;
+  uint64_t pieces = 0;
+};
+Named NamedBy(const Selection& selection) {
+  Named named;
+  for (const Selection::Segment& s : selection.segments()) {
+    const uint64_t before = selection.list()->first_piece(s.set);
+    named.low = std::min(named.low, before + s.first);
+    named.high = std::max(named.high, before + LastPiece(s));
+    named.pieces += s.count;  // each has a byte: 2^62 at most
+  }
+  return named;
+}
+
+// Calls body(piece) with all that the runs name, until it returns false; false then.
+template <typename Body>
+bool ForEachPiece(const Selection& selection, const Body& body) {
+  for (const Selection::Segment& s : selection.segments()) {
+    uint64_t piece = selection.list()->first_piece(s.set) + s.first;
+    for (uint64_t i = 0; i < s.count; ++i, piece += s.step) {
+      if (!body(piece)) return false;
+    }
+  }
+  return true;
+}
+
+// Many short runs: a bit for each piece is quicker than sorting them.
+bool Scattered(const Selection& selection, const Named& named) {
+  return named.pieces / kPiecesPerRun <= selection.segments().size();
+}
+
+absl::Status CheckPieces(const Selection* source, const Selection& destination,
+                         const Named& named) {
+  Bits written(named.low, named.high);
+  uint64_t at = 0;
+  if (!ForEachPiece(destination, [&](uint64_t piece) { return written.Add(at = piece); })) {
+    return WrittenTwice(destination, "piece", at);
+  }
+  if (source != nullptr &&
+      !ForEachPiece(*source, [&](uint64_t piece) { return !written.Has(at = piece); })) {
+    return BothReadAndWritten(absl::StrCat("piece ", at));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -189,6 +238,11 @@ bool NumbersTell(const Selection& source, const Selection& destination) {
 absl::Status CheckNumbers(const Selection* source, const Selection& destination) {
   if (destination.form() == Selection::Form::kIds) return CheckIds(source, destination);
   if (source == nullptr && destination.segments().size() == 1) return absl::OkStatus();
+  const Named named = NamedBy(destination);
+  if (Scattered(destination, named) && Dense(named.low, named.high, named.pieces) &&
+      (source == nullptr || Scattered(*source, NamedBy(*source)))) {
+    return CheckPieces(source, destination, named);
+  }
   return CheckRuns(source != nullptr ? BySet(*source) : Segments(), BySet(destination),
                    *destination.list());
 }

@@ -35,6 +35,7 @@ absl::StatusOr<Selection> Selection::Runs(std::shared_ptr<const PreparedList> li
   Selection selection(Form::kRuns, list->space());
   selection.list_ = std::move(list);
   if (runs.empty()) return absl::InvalidArgumentError("a selection of no runs, expected some");
+  selection.segments_.reserve(std::min(runs.size(), kSegmentsMax));
   for (size_t i = 0; i < runs.size(); ++i) {
     const Run run = runs[i];  // a copy: the caller's memory may be shared
     SHUNT_RETURN_IF_ERROR(selection.AddRun(run, i));

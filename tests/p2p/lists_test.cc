@@ -322,6 +322,37 @@ TEST_CASE("any byte of a trillion pieces is found at once", "[p2p]") {
   CHECK(cursor.extent().bytes == 0);
 }
 
+TEST_CASE("tens of thousands of short runs in one list are told apart, or with the piece",
+          "[p2p]") {
+  const auto list = Blocks(100'000, 4096);
+  constexpr uint64_t kRuns = 40'000;
+  std::vector<Run> evens, odds;
+  for (uint64_t i = 0; i < kRuns; ++i) {
+    const uint64_t at = i * 7 % kRuns;  // each once, in no order
+    evens.push_back({2 * at, 1, 1});
+    odds.push_back({2 * at + 1, 1, 1});
+  }
+  const auto check = [&](const std::vector<Run>& from, const std::vector<Run>& to) {
+    return TransferPlan::Make(*Selection::Runs(list, from), *Selection::Runs(list, to)).status();
+  };
+  CHECK(check(evens, odds).ok());
+  std::vector<Run> twice = odds;
+  twice[30'000] = twice[7];
+  CHECK(Says(
+      check(evens, twice), kInvalid,
+      "piece " + std::to_string(twice[7].first) + " of section \"test\" is named more than once"));
+  std::vector<Run> both = odds;
+  both[5] = evens[39'999];
+  CHECK(
+      Says(check(evens, both), kInvalid, "piece " + std::to_string(both[5].first) + " is in both"));
+  // Longer ones are as short as their steps are long.
+  evens.push_back({90'000, 50, 3});
+  odds.push_back({90'001, 50, 3});
+  CHECK(check(evens, odds).ok());
+  odds.back().first = 90'147;
+  CHECK(Says(check(evens, odds), kInvalid, "piece 90147 is in both"));
+}
+
 TEST_CASE("a strided transfer of millions of blocks is checked without looking at them", "[p2p]") {
   const auto from = Blocks(uint64_t{1} << 38, 4096), to = from;
   const Run even{0, uint64_t{1} << 37, 2}, odd{1, uint64_t{1} << 37, 2}, third{3, 1 << 20, 3};
