@@ -5,7 +5,6 @@
 #include <deque>
 #include <optional>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -37,7 +36,7 @@ class Group {
          {&call.send_counts, &call.send_displs, &call.recv_counts, &call.recv_displs}) {
       if (*table != nullptr) *table = tables_.emplace_back(*table, *table + world).data();
     }
-    entries_.push_back(std::move(entry));
+    entries_.push_back(entry);
   }
   void Refuse(absl::Status why) {
     if (refused_.ok()) refused_ = std::move(why);

@@ -30,7 +30,7 @@ absl::Status AsyncOperation::Start(const board::Call& call, bool served) {
 
 absl::Status AsyncOperation::StartOnStreams(std::span<cuda::StreamCalls::Request> requests) {
   std::vector<cuda::StreamCalls::Part> parts;
-  const absl::Status started = communicator_->streams().Start(requests, &parts);
+  absl::Status started = communicator_->streams().Start(requests, &parts);
   for (cuda::StreamCalls::Part& part : parts) {
     parts_.push_back({std::move(part.operation), absl::OkStatus(), part.gate});
   }

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -118,7 +119,7 @@ Session::~Session() {
     return;
   }
   // Its thread is not here, and pinned memory is the parent's.
-  new std::shared_ptr<cuda::Watcher>(std::move(watcher_));
+  new (std::nothrow) std::shared_ptr<cuda::Watcher>(std::move(watcher_));
 }
 
 void Session::Close() {

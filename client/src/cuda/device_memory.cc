@@ -220,7 +220,7 @@ absl::StatusOr<void*> DeviceMemory::Allocate(int device, uint64_t bytes) {
     (void)driver->FreeVmm(made.address, made.bytes);
     return entered;
   }
-  return reinterpret_cast<void*>(made.address);
+  return reinterpret_cast<void*>(made.address);  // NOLINT(performance-no-int-to-ptr)
 }
 
 absl::Status DeviceMemory::Free(const void* pointer) {

@@ -1,6 +1,7 @@
 #include "client/src/cuda/gates.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "client/src/cuda/context_scope.h"
@@ -27,7 +28,7 @@ Gates::~Gates() {
     // Without a current context, or in a process that ends, the driver refuses: then it keeps the
     // pages.
     if (over && driver_->UnregisterHost(chunk.region.mapping.data()).ok()) continue;
-    new Mapping(std::move(chunk.region.mapping));
+    new (std::nothrow) Mapping(std::move(chunk.region.mapping));
   }
 }
 
