@@ -169,7 +169,7 @@ class FourNodes(unittest.TestCase):
 
     def test_explain_says_what_it_does_not_know(self):
         done = self.explain(0, "all_reduce", "--communicator", "nobody's")
-        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.returncode, 4)
         self.assertIn("no communicator 'nobody's'", done.stderr)
 
         def body(session, comm):

@@ -4,7 +4,7 @@ import concurrent.futures
 import importlib
 import os
 import pathlib
-import shutil
+import re
 import socket
 import struct
 import sys
@@ -20,8 +20,12 @@ def load_protocol(directory):
     """The modules of peer.proto, made in `directory` outside any package: ours is called shunt too."""
     from grpc_tools import protoc
 
-    shutil.copy(ROOT / "proto/shunt/v1/peer.proto", directory)
-    arguments = ["protoc", f"-I{directory}", f"--python_out={directory}", f"--grpc_python_out={directory}", "peer.proto"]
+    files = ["peer.proto"]
+    for name in files:  # grows by what each imports
+        text = (ROOT / "proto/shunt/v1" / name).read_text()
+        files += [other for other in re.findall(r'^import "shunt/v1/(.+)";', text, re.M) if other not in files]
+        (pathlib.Path(directory) / name).write_text(text.replace('import "shunt/v1/', 'import "'))
+    arguments = ["protoc", f"-I{directory}", f"--python_out={directory}", f"--grpc_python_out={directory}", *files]
     if protoc.main(arguments) != 0:
         raise RuntimeError("protoc failed")
     sys.path.insert(0, str(directory))

@@ -344,7 +344,7 @@ TEST_CASE("what cannot be opened is refused with the code that the documentation
     const List other_ten = c.agent.Prepare({another.Piece(0, 10)});
     refused(SHUNT_UNIMPLEMENTED, {"file"},
             [&] { c.agent.Pull(other_ten.All(), ten.All()).Wait(30s); });
-    refused(SHUNT_INVALID_ARGUMENT, {"set 1", "memory alone"}, [&] {
+    refused(SHUNT_INVALID_ARGUMENT, {"set 1", "sets of one kind"}, [&] {
       c.agent.Prepare({file.Piece(0, 1), Piece(c.memory.data(), 1)});
     });
     shunt_set both = file.Piece(0, 1);
