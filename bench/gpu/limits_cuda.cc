@@ -160,21 +160,46 @@ class CudaLimits {
         device_->TimeUs([&] { return kernels_->Signal(signals_, device_->stream()); });
     if (!back_to_back.ok()) return back_to_back.status();
     Print("signal_back_to_back", 0, 1, *back_to_back, 0, 0);
-    absl::Status status = RoundTrip("signal", 0, 1, [&](uint64_t i) {
+    absl::Status status;
+    for (const bool large : {false, true}) {
+      if (status.ok()) status = Calls(*data, large);
+    }
+    kernels_->set_cut({});
+    if (!status.ok()) return status;
+    return FewRuns(*data);
+  }
+
+  // Small operations in one form of their parameters: of few ranks, as they are, or of many.
+  absl::Status Calls(gpu::DevicePtr data, bool large) {
+    gpu::Cut cut;
+    cut.large_forms = large;
+    kernels_->set_cut(cut);
+    const std::string form = large ? "_large_form" : "";
+    absl::Status status = RoundTrip("signal" + form, 0, 1, [&](uint64_t i) {
       gpu::Signals signals = signals_;
       signals.completion_value = i;
       return kernels_->Signal(signals, device_->stream());
     });
-    for (const uint64_t bytes : {kKi, 64 * kKi, kMi}) {
-      if (!status.ok()) return status;
-      gpu::ReduceParams params = Sum(DataType::kFloat32, 4, bytes, *data, 8 * kMi, 0);
-      status = RoundTrip("all_reduce", bytes, 4, [&](uint64_t i) {
-        params.signals.completion_value = i;
-        return kernels_->Reduce(params, device_->stream());
-      });
+    for (const int ranks : {2, 4}) {
+      for (const uint64_t bytes : {kKi, 16 * kKi, 64 * kKi, kMi}) {
+        if (!status.ok()) return status;
+        gpu::ReduceParams params = Sum(DataType::kFloat32, ranks, bytes, data, 8 * kMi, 0);
+        status = RoundTrip("all_reduce" + form, bytes, ranks, [&](uint64_t i) {
+          params.signals.completion_value = i;
+          return kernels_->Reduce(params, device_->stream());
+        });
+      }
     }
-    if (!status.ok()) return status;
-    return FewRuns(*data);
+    gpu::MoveParams params{};
+    params.runs = 1;
+    params.bytes = 16 * kKi;
+    params.signals = signals_;
+    params.few[0] = {data, data + 32 * kMi, params.bytes};
+    status.Update(RoundTrip("move" + form, params.bytes, 1, [&](uint64_t i) {
+      params.signals.completion_value = i;
+      return kernels_->Move(params, device_->stream());
+    }));
+    return status;
   }
 
   // A small batch: with its runs in the parameters, in pinned memory, and brought to the device.
@@ -486,6 +511,25 @@ class CudaLimits {
     return status;
   }
 
+  // Up to which size is one block the quicker one?
+  absl::Status SweepAlone(gpu::DevicePtr memory, uint64_t stride) {
+    absl::Status status;
+    for (const uint32_t steps : {0, 1, 2, 4, 8}) {
+      gpu::Cut cut;
+      cut.alone_steps = steps;
+      kernels_->set_cut(cut);
+      for (const uint64_t bytes : {kKi, 4 * kKi, 8 * kKi, 16 * kKi, 32 * kKi, 64 * kKi}) {
+        gpu::ReduceParams params = Sum(DataType::kFloat32, 2, bytes, memory, stride, 0);
+        status.Update(
+            RoundTrip("all_reduce_alone_to_" + std::to_string(steps), bytes, 2, [&](uint64_t i) {
+              params.signals.completion_value = i;
+              return kernels_->Reduce(params, device_->stream());
+            }));
+      }
+    }
+    return status;
+  }
+
   absl::Status Sweep() {
     constexpr uint64_t kBytes = 256 * kMi;
     const auto memory = device_->Allocate(2 * 8 * kBytes);
@@ -494,7 +538,8 @@ class CudaLimits {
     for (const absl::Status& status : {memory.status(), table.status(), device_table.status()}) {
       if (!status.ok()) return status;
     }
-    absl::Status status = SweepSignals(*memory, kBytes);
+    absl::Status status = SweepAlone(*memory, kBytes);
+    status.Update(SweepSignals(*memory, kBytes));
     status.Update(SweepReductions(*memory, kBytes));
     for (const uint32_t warp_part : {0, 2048, 4096}) {
       gpu::Cut cut;

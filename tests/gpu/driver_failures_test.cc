@@ -159,9 +159,9 @@ TEST_CASE("kernels compute what their structs say") {
   Driver& driver = world.driver;
   const Module module = Value(driver.LoadModule("any image"));
   CHECK(driver.FindFunction(module, "shunt_other").status().code() == StatusCode::kNotFound);
-  const Function reduce = Value(driver.FindFunction(module, "shunt_reduce_float32"));
-  const Function move = Value(driver.FindFunction(module, "shunt_move"));
-  const Function signal = Value(driver.FindFunction(module, "shunt_signal"));
+  const Function reduce = Value(driver.FindFunction(module, "shunt_reduce_float32_large"));
+  const Function move = Value(driver.FindFunction(module, "shunt_move_large"));
+  const Function signal = Value(driver.FindFunction(module, "shunt_signal_large"));
   Words words(driver);
   const DevicePtr memory = Value(driver.Allocate(4096));
   const LaunchShape shape{.blocks_x = 1, .blocks_y = 1, .threads = 128, .shared_bytes = 0};

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/collectives/exec/reduce.h"
+#include "runtime/gpu/kernels/forms.h"
 #include "runtime/gpu/kernels/move_body.h"
 #include "runtime/gpu/kernels/reduce_body.h"
 #include "tests/gpu/kernels_inputs.h"
@@ -28,9 +29,18 @@ void ForThreads(uint32_t blocks, uint32_t threads, const Body& body) {
   }
 }
 
+// In the small form where it fits, by turns.
+void ReduceInAForm(const ReduceParams& params) {
+  if (params.count % 4 < 2 && FitsSmall(params)) {
+    testing::ReduceOnCpu(ToSmall(params));
+  } else {
+    testing::ReduceOnCpu(params);
+  }
+}
+
 // Sum and average of a fixed number of sources.
 template <class Codec>
-void RunFixed(const ReduceParams& params, const Where& where) {
+void RunFixed(const ReduceParamsOf<Small>& params, const Where& where) {
   if (params.sources == 2) ReduceBody<Codec, SumOrAvgOp<Codec>, 2, 2>(params, 0, where);
   if (params.sources == 4) ReduceBody<Codec, SumOrAvgOp<Codec>, 4, 1>(params, 0, where);
   if (params.sources == 8) ReduceBody<Codec, SumOrAvgOp<Codec>, 8, 1>(params, 0, where);
@@ -144,7 +154,7 @@ TEST_CASE("every type and reduction gives the bits of the CPU's") {
                             (variant & 4) != 0};
             // A copy is another kernel's.
             if (sources == 1 && c.redop != Redop::kPremulSum) continue;
-            Compare(c, &inputs, testing::ReduceOnCpu);
+            Compare(c, &inputs, ReduceInAForm);
           }
         }
       }
@@ -161,7 +171,8 @@ TEST_CASE("sums of a fixed number of sources are those of any number") {
           const auto compare = [&](DataType type, auto run) {
             Compare({type, redop, sources, sources, count, in_place, false, true}, &inputs,
                     [&](const ReduceParams& params) {
-                      ForThreads(2, 64, [&](const Where& where) { run(params, where); });
+                      const auto small = ToSmall(params);
+                      ForThreads(2, 64, [&](const Where& where) { run(small, where); });
                     });
           };
           compare(DataType::kFloat32, RunFixed<Float32Codec>);
@@ -237,12 +248,19 @@ TEST_CASE("a move copies runs of any length and place, and nothing else") {
     // Whatever they are: of runs shorter than expected, and longer ones.
     params.part = static_cast<uint32_t>(512 * (1 + inputs.Below(9)));
     params.parts = static_cast<uint32_t>(1 + inputs.Below(5));
-    if (inputs.Below(3) > 0) {
-      params.team = inputs.Below(2) == 0 ? 32 : 64;
-      ForThreads(params.runs * params.parts * params.team / 64 + 1, 64,
-                 [&](const Where& where) { MoveByTeam(params, where); });
+    const auto move = [&](const auto& form) {
+      if (inputs.Below(3) > 0) {
+        ForThreads(form.runs * form.parts * form.team / 64 + 1, 64,
+                   [&](const Where& where) { MoveByTeam(form, where); });
+      } else {
+        ForThreads(3, 64, [&](const Where& where) { MoveByWarp(form, where); });
+      }
+    };
+    params.team = inputs.Below(2) == 0 ? 32 : 64;
+    if (FitsSmall(params)) {
+      move(ToSmall(params));
     } else {
-      ForThreads(3, 64, [&](const Where& where) { MoveByWarp(params, where); });
+      move(params);
     }
     INFO("round " << round << ", " << params.runs << " runs, " << params.parts << " parts of "
                   << params.part);
@@ -287,9 +305,16 @@ TEST_CASE("a spread copies every segment to its place") {
             }
           }
           const uint32_t all = pattern == SpreadPattern::kPairs ? ranks * ranks : ranks;
-          for (uint32_t segment = 0; segment < all; ++segment) {
-            ForThreads(static_cast<uint32_t>(bytes / params.part) + 1, 64,
-                       [&](const Where& where) { SpreadBody(params, segment, where); });
+          const auto spread = [&](const auto& form) {
+            for (uint32_t segment = 0; segment < all; ++segment) {
+              ForThreads(static_cast<uint32_t>(bytes / params.part) + 1, 64,
+                         [&](const Where& where) { SpreadBody(form, segment, where); });
+            }
+          };
+          if (shift == 16) {
+            spread(params);
+          } else {
+            spread(ToSmall(params));
           }
           INFO("bytes " << bytes << ", shift " << shift << ", ranks " << ranks << ", pattern "
                         << static_cast<int>(pattern));
@@ -298,6 +323,62 @@ TEST_CASE("a spread copies every segment to its place") {
       }
     }
   }
+}
+
+TEST_CASE("the small form takes eight ranks, runs and signals, and not nine") {
+  for (const uint16_t ranks : {8, 9}) {
+    const bool fits = ranks == 8;
+    Signals signals{};
+    CHECK(FitsSmall(signals));
+    signals.count = ranks;
+    CHECK(FitsSmall(signals) == fits);
+    ReduceParams reduce{};
+    reduce.sources = ranks, reduce.destinations = 1;
+    CHECK(FitsSmall(reduce) == fits);
+    reduce.sources = 1, reduce.destinations = ranks;
+    CHECK(FitsSmall(reduce) == fits);
+    reduce.destinations = 1, reduce.signals = signals;
+    CHECK(FitsSmall(reduce) == fits);
+    SpreadParams spread{};
+    spread.segments = ranks, spread.destinations = 1;
+    CHECK(FitsSmall(spread) == fits);
+    spread.segments = 1, spread.destinations = ranks;
+    CHECK(FitsSmall(spread) == fits);
+    spread.destinations = 1, spread.signals = signals;
+    CHECK(FitsSmall(spread) == fits);
+    MoveParams move{};
+    move.runs = ranks;
+    CHECK(FitsSmall(move) == fits);
+    move.run = move.few;  // a table
+    CHECK(FitsSmall(move));
+    move.signals = signals;
+    CHECK(FitsSmall(move) == fits);
+  }
+}
+
+TEST_CASE("the small form holds what the large one does") {
+  ReduceParams large{};
+  large.dtype = 1, large.redop = 2, large.sources = 8, large.destinations = 7, large.scatter = 1;
+  large.divisor = 5, large.count = uint64_t{1} << 40;
+  uint64_t completion = 0;
+  uint32_t words[8] = {};
+  large.signals.ticket = words;
+  large.signals.count = 8, large.signals.value = 3;
+  large.signals.completion = &completion, large.signals.completion_value = uint64_t{1} << 50;
+  for (uint32_t i = 0; i < 8; ++i) {
+    large.source[i] = 100 + i, large.destination[i] = 200 + i, large.scalar[i] = 300 + i;
+    large.signals.word[i] = words + i, large.signals.values[i] = 400 + i;
+  }
+  const ReduceParamsOf<Small> small = ToSmall(large);
+  CHECK(std::memcmp(static_cast<const ReduceHead*>(&small), static_cast<const ReduceHead*>(&large),
+                    sizeof(ReduceHead)) == 0);
+  CHECK(std::memcmp(static_cast<const SignalsHead*>(&small.signals),
+                    static_cast<const SignalsHead*>(&large.signals), sizeof(SignalsHead)) == 0);
+  CHECK(std::equal(small.source, small.source + 8, large.source));
+  CHECK(std::equal(small.destination, small.destination + 8, large.destination));
+  CHECK(std::equal(small.scalar, small.scalar + 8, large.scalar));
+  CHECK(std::equal(small.signals.word, small.signals.word + 8, large.signals.word));
+  CHECK(std::equal(small.signals.values, small.signals.values + 8, large.signals.values));
 }
 
 }  // namespace

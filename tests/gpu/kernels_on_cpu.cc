@@ -17,8 +17,8 @@ void ForThreads(uint32_t blocks, const Body& body) {
   }
 }
 
-template <class Codec, class MinMaxCodec = Codec>
-void Reduce(const ReduceParams& params) {
+template <class Codec, class MinMaxCodec = Codec, class Params>
+void Reduce(const Params& params) {
   const uint32_t steps = params.scatter != 0 ? params.destinations : 1;
   for (uint32_t y = 0; y < steps; ++y) {
     ForThreads(3, [&](const Where& where) { ReduceAny<Codec, MinMaxCodec>(params, y, where); });
@@ -27,7 +27,8 @@ void Reduce(const ReduceParams& params) {
 
 }  // namespace
 
-void ReduceOnCpu(const ReduceParams& params) {
+template <class Form>
+void ReduceOnCpu(const ReduceParamsOf<Form>& params) {
   switch (static_cast<DataType>(params.dtype)) {
     case DataType::kInt8:
       return Reduce<IntCodec<int8_t>>(params);
@@ -56,8 +57,9 @@ void ReduceOnCpu(const ReduceParams& params) {
   }
 }
 
-void SpreadOnCpu(const SpreadParams& params) {
-  SpreadParams sized = params;
+template <class Form>
+void SpreadOnCpu(const SpreadParamsOf<Form>& params) {
+  SpreadParamsOf<Form> sized = params;
   sized.part = kPart;
   const bool pairs = params.pattern == SpreadPattern::kPairs;
   const uint32_t segments = pairs ? params.segments * params.segments : params.segments;
@@ -67,12 +69,20 @@ void SpreadOnCpu(const SpreadParams& params) {
   }
 }
 
-void MoveOnCpu(const MoveParams& params) {
-  MoveParams sized = params;
+template <class Form>
+void MoveOnCpu(const MoveParamsOf<Form>& params) {
+  MoveParamsOf<Form> sized = params;
   sized.part = kPart;
   sized.parts = 2;
   sized.team = kThreads;
   ForThreads(params.runs * sized.parts, [&](const Where& where) { MoveByTeam(sized, where); });
 }
+
+template void ReduceOnCpu(const ReduceParamsOf<Small>&);
+template void ReduceOnCpu(const ReduceParamsOf<Large>&);
+template void SpreadOnCpu(const SpreadParamsOf<Small>&);
+template void SpreadOnCpu(const SpreadParamsOf<Large>&);
+template void MoveOnCpu(const MoveParamsOf<Small>&);
+template void MoveOnCpu(const MoveParamsOf<Large>&);
 
 }  // namespace shunt::gpu::testing

@@ -10,8 +10,11 @@ namespace shunt::gpu::testing {
 
 // The grids are small and odd; what comes out does not depend on them. Signals are left to the
 // caller.
-void ReduceOnCpu(const ReduceParams& params);
-void SpreadOnCpu(const SpreadParams& params);
-void MoveOnCpu(const MoveParams& params);
+template <class Form>
+void ReduceOnCpu(const ReduceParamsOf<Form>& params);
+template <class Form>
+void SpreadOnCpu(const SpreadParamsOf<Form>& params);
+template <class Form>
+void MoveOnCpu(const MoveParamsOf<Form>& params);
 
 }  // namespace shunt::gpu::testing

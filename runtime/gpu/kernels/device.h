@@ -8,9 +8,12 @@
 #ifdef __CUDACC__
 #define SHUNT_DEVICE __device__ __forceinline__
 #define SHUNT_UNROLL _Pragma("unroll")
+#define SHUNT_PRAGMA(TEXT) _Pragma(#TEXT)
+#define SHUNT_UNROLL_BY(N) SHUNT_PRAGMA(unroll N)
 #else
 #define SHUNT_DEVICE inline
 #define SHUNT_UNROLL
+#define SHUNT_UNROLL_BY(N)
 #endif
 
 namespace shunt::gpu {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/core/status.h"
 #include "runtime/core/types.h"
+#include "runtime/gpu/kernels/forms.h"
 #include "runtime/gpu/kernels/images.h"
 
 namespace shunt::gpu {
@@ -16,6 +17,7 @@ constexpr uint32_t kWarp = 32;
 constexpr uint32_t kVector = 16;
 // A grid of fewer blocks than multiprocessors has smaller ones, and copies of a vector a thread.
 constexpr uint32_t kSmallThreads = 64, kSmallPart = 1024;
+constexpr uint32_t kAloneThreads = 256;  // of a grid's only block
 // A grid that stays, for what gains nothing from more: threads and blocks of a multiprocessor.
 constexpr uint32_t kStayThreads = 256, kStayBlocks = 8;
 // The same where memory of the host takes part, and what a warp takes at least.
@@ -90,10 +92,11 @@ absl::Status Kernels::LoadAll() {
     if (module.ok()) modules_.push_back(*module);
     return module;
   };
-  const auto find = [this](Module module, const std::string& name, Function* function) {
-    absl::StatusOr<Function> found = driver_->FindFunction(module, name.c_str());
-    if (!found.ok()) return found.status();
-    *function = *found;
+  const auto find = [this](Module module, const std::string& name, bool only_small,
+                           Kernel* kernel) {
+    SHUNT_ASSIGN_OR_RETURN(kernel->small, driver_->FindFunction(module, name.c_str()));
+    if (only_small) return absl::OkStatus();
+    SHUNT_ASSIGN_OR_RETURN(kernel->large, driver_->FindFunction(module, (name + "_large").c_str()));
     return absl::OkStatus();
   };
 
@@ -115,16 +118,17 @@ absl::Status Kernels::LoadAll() {
       for (int form = 0; form < (HasForms(type) ? kForms : 1); ++form) {
         std::string name = "shunt_reduce_" + std::string(Name(type));
         if (form > 0) name += "_" + std::to_string(kForm[form].sources);
-        SHUNT_RETURN_IF_ERROR(find(*module, name, &reduce_[static_cast<int>(type)][form]));
+        SHUNT_RETURN_IF_ERROR(
+            find(*module, name, form > 0, &reduce_[static_cast<int>(type)][form]));
       }
     }
   }
   const absl::StatusOr<Module> module = load(shunt_gpu_image_move);
   if (!module.ok()) return module.status();
-  absl::Status status = find(*module, "shunt_spread", &spread_);
-  status.Update(find(*module, "shunt_move", &move_));
-  status.Update(find(*module, "shunt_move_host", &move_host_));
-  status.Update(find(*module, "shunt_signal", &signal_));
+  absl::Status status = find(*module, "shunt_spread", false, &spread_);
+  status.Update(find(*module, "shunt_move", false, &move_));
+  status.Update(find(*module, "shunt_move_host", false, &move_host_));
+  status.Update(find(*module, "shunt_signal", false, &signal_));
   return status;
 }
 
@@ -136,43 +140,62 @@ absl::Status Kernels::RunEach() {
   LaunchShape shape;
   shape.threads = kWarp;
   absl::Status status;
-  ReduceParams nothing{};
-  for (const auto& forms : reduce_) {
-    for (const Function function : forms) {
-      if (function == nullptr) continue;
-      status.Update(driver_->Launch(function, shape, &nothing, sizeof(nothing), *stream));
+  const auto run = [&](const Kernel& kernel, const auto& nothing) {
+    const auto small = ToSmall(nothing);
+    if (kernel.small != nullptr) {
+      status.Update(driver_->Launch(kernel.small, shape, &small, sizeof(small), *stream));
     }
+    if (kernel.large != nullptr) {
+      status.Update(driver_->Launch(kernel.large, shape, &nothing, sizeof(nothing), *stream));
+    }
+  };
+  for (const auto& forms : reduce_) {
+    for (const Kernel& kernel : forms) run(kernel, ReduceParams{});
   }
   SpreadParams no_spread{};
   no_spread.part = kSmallPart;
-  status.Update(driver_->Launch(spread_, shape, &no_spread, sizeof(no_spread), *stream));
+  run(spread_, no_spread);
   MoveParams no_move{};  // of an empty run
   no_move.runs = no_move.parts = 1;
   no_move.part = kSmallPart;
   no_move.team = kWarp;
-  status.Update(driver_->Launch(move_, shape, &no_move, sizeof(no_move), *stream));
-  status.Update(driver_->Launch(move_host_, shape, &no_move, sizeof(no_move), *stream));
-  Signals no_signals{};
-  status.Update(driver_->Launch(signal_, shape, &no_signals, sizeof(no_signals), *stream));
+  run(move_, no_move);
+  run(move_host_, no_move);
+  run(signal_, Signals{});
   status.Update(driver_->Synchronize(*stream));
   driver_->DestroyStream(*stream);
   return status;
+}
+
+template <class Params>
+bool Kernels::IsSmall(const Params& params) const {
+  return !cut_.large_forms && FitsSmall(params);
+}
+
+template <class Params>
+absl::Status Kernels::Launch(const Kernel& kernel, const LaunchShape& shape, const Params& params,
+                             Stream stream) {
+  if (!IsSmall(params)) {
+    return driver_->Launch(kernel.large, shape, &params, sizeof(params), stream);
+  }
+  const auto small = ToSmall(params);
+  return driver_->Launch(kernel.small, shape, &small, sizeof(small), stream);
 }
 
 // Every block of a kernel with signals waits for its stores and then for its ticket, of which the
 // GPU gives out one in 2 to 3 ns: an H200's large grids lost 5 to 27 % of their rate by that. A
 // launch more is 2 to 3 us, and a kernel's end makes its output visible for nothing.
 template <class Params>
-absl::Status Kernels::LaunchAndSignal(Function function, const LaunchShape& shape,
+absl::Status Kernels::LaunchAndSignal(const Kernel& kernel, const LaunchShape& shape,
                                       const Params& params, Stream stream) {
   const uint64_t blocks = uint64_t{shape.blocks_x} * shape.blocks_y;
   if (blocks <= uint64_t{multiprocessors_} * cut_.signal_blocks) {
-    return driver_->Launch(function, shape, &params, sizeof(params), stream);
+    return Launch(kernel, shape, params, stream);
   }
   Params silent = params;
   silent.signals.count = 0;
   silent.signals.completion = nullptr;
-  SHUNT_RETURN_IF_ERROR(driver_->Launch(function, shape, &silent, sizeof(silent), stream));
+  SHUNT_RETURN_IF_ERROR(Launch(kernel, shape, silent, stream));
   return Signal(params.signals, stream);
 }
 
@@ -196,9 +219,9 @@ absl::Status Kernels::Reduce(const ReduceParams& params, Stream stream) {
 
   const auto redop = static_cast<Redop>(params.redop);
   int form = 0;
-  if (redop == Redop::kSum || redop == Redop::kAvg) {
+  if ((redop == Redop::kSum || redop == Redop::kAvg) && IsSmall(params)) {
     for (int i = 1; i < kForms; ++i) {
-      if (kForm[i].sources == params.sources && reduce_[params.dtype][i] != nullptr) form = i;
+      if (kForm[i].sources == params.sources && reduce_[params.dtype][i].small != nullptr) form = i;
     }
   }
   return LaunchAndSignal(reduce_[params.dtype][form], ReduceShape(params, kForm[form].vectors),
@@ -214,7 +237,13 @@ LaunchShape Kernels::ReduceShape(const ReduceParams& params, uint32_t vectors) c
   LaunchShape shape;
   shape.blocks_y = params.scatter != 0 ? params.destinations : 1;
   shape.threads = agree ? cut_.reduce_threads : kStayThreads;
-  const uint64_t items = agree ? CeilDiv(bytes / kVector + 1, vectors) : params.count;
+  // A few elements beside the vectors are no item: the last block's threads have them as well.
+  const uint64_t items =
+      agree ? std::max<uint64_t>(1, CeilDiv(bytes / kVector, vectors)) : params.count;
+  if (items <= uint64_t{kAloneThreads} * cut_.alone_steps && shape.blocks_y == 1) {
+    shape.threads = static_cast<uint32_t>(std::min<uint64_t>(kAloneThreads, RoundUp(items, kWarp)));
+    return shape;
+  }
   if (CeilDiv(items, shape.threads) * shape.blocks_y < multiprocessors_) {
     shape.threads = std::min(shape.threads, kSmallThreads);
   }
@@ -313,8 +342,8 @@ absl::Status Kernels::Signal(const Signals& signals, Stream stream) {
   SHUNT_RETURN_IF_ERROR(Check(signals));
   if (signals.count == 0 && signals.completion == nullptr) return absl::OkStatus();
   LaunchShape shape;
-  shape.threads = static_cast<uint32_t>(RoundUp(std::max(1u, signals.count), kWarp));
-  return driver_->Launch(signal_, shape, &signals, sizeof(signals), stream);
+  shape.threads = kWarp;
+  return Launch(signal_, shape, signals, stream);
 }
 
 }  // namespace shunt::gpu

@@ -23,6 +23,9 @@ struct Cut {
   uint32_t warp_part = 2048;      // runs up to so many bytes are a warp's
   // Of a multiprocessor; the signals of a grid of more are a launch of their own.
   uint32_t signal_blocks = 16;
+  // A reduction that one block does in so many steps is one block's: it needs no ticket.
+  uint32_t alone_steps = 2;
+  bool large_forms = false;  // also of few ranks and runs
 };
 
 // Thread-compatible. The context that was current at Load is current at every call.
@@ -50,11 +53,21 @@ class Kernels {
   static constexpr int kTypes = 12;
   static constexpr int kForms = 4;  // any number of sources; sums of 2, 4, 8
 
+  // By the parameters that it takes.
+  struct Kernel {
+    Function small = nullptr, large = nullptr;
+  };
+
   Kernels(Driver* driver, int multiprocessors);
   absl::Status LoadAll();
   absl::Status RunEach();
   template <class Params>
-  absl::Status LaunchAndSignal(Function function, const LaunchShape& shape, const Params& params,
+  bool IsSmall(const Params& params) const;
+  template <class Params>
+  absl::Status Launch(const Kernel& kernel, const LaunchShape& shape, const Params& params,
+                      Stream stream);
+  template <class Params>
+  absl::Status LaunchAndSignal(const Kernel& kernel, const LaunchShape& shape, const Params& params,
                                Stream stream);
   absl::Status ReduceAsCopy(const ReduceParams& params, Stream stream);
   LaunchShape ReduceShape(const ReduceParams& params, uint32_t vectors) const;
@@ -63,8 +76,8 @@ class Kernels {
   const uint32_t multiprocessors_;
   Cut cut_;
   std::vector<Module> modules_;
-  Function reduce_[kTypes][kForms] = {};  // null: that type has no such form
-  Function spread_ = nullptr, move_ = nullptr, move_host_ = nullptr, signal_ = nullptr;
+  Kernel reduce_[kTypes][kForms];  // null: that type has no such form, or only a small one
+  Kernel spread_, move_, move_host_, signal_;
 };
 
 }  // namespace shunt::gpu

@@ -17,9 +17,10 @@ namespace shunt::gpu {
 inline constexpr uint32_t kWarp = 32;
 
 // A run's words, at once for the lanes of a warp together: a table may lie in host memory.
+template <class Params>
 class RunReader {
  public:
-  SHUNT_DEVICE RunReader(const MoveParams& params, uint32_t lane) : params_(params), lane_(lane) {}
+  SHUNT_DEVICE RunReader(const Params& params, uint32_t lane) : params_(params), lane_(lane) {}
   SHUNT_DEVICE void Ask(uint32_t run) {
 #ifdef __CUDACC__
     const auto* few = reinterpret_cast<const uint64_t*>(params_.few + run);
@@ -39,7 +40,7 @@ class RunReader {
   }
 
  private:
-  const MoveParams& params_;
+  const Params& params_;
   uint32_t lane_;
 #ifdef __CUDACC__
   uint64_t word_ = 0;
@@ -48,7 +49,7 @@ class RunReader {
 #endif
 };
 
-SHUNT_DEVICE void MovePart(const MoveParams& p, const RunWords& run, uint32_t part,
+SHUNT_DEVICE void MovePart(const MoveHead& p, const RunWords& run, uint32_t part,
                            const Team& team) {
   if (run.source == run.destination) return;
   const auto bytes = static_cast<uint32_t>(run.bytes);
@@ -62,7 +63,8 @@ SHUNT_DEVICE void MovePart(const MoveParams& p, const RunWords& run, uint32_t pa
 }
 
 // Team `t`'s: part t modulo parts of run t over parts.
-SHUNT_DEVICE void MoveByTeam(const MoveParams& p, const Where& w) {
+template <class Params>
+SHUNT_DEVICE void MoveByTeam(const Params& p, const Where& w) {
   const Team team = {w.thread % p.team, p.team};
   const uint32_t item = w.block * (w.threads / p.team) + w.thread / p.team;
   if (item >= p.runs * p.parts) return;
@@ -72,7 +74,8 @@ SHUNT_DEVICE void MoveByTeam(const MoveParams& p, const Where& w) {
 }
 
 // Warps take parts a grid apart, and ask for the next run's words before they copy.
-SHUNT_DEVICE void MoveByWarp(const MoveParams& p, const Where& w) {
+template <class Params>
+SHUNT_DEVICE void MoveByWarp(const Params& p, const Where& w) {
   const uint32_t lane = w.thread % kWarp;
   const uint32_t warps = w.blocks * (w.threads / kWarp);
   const uint32_t items = p.runs * p.parts;
@@ -90,7 +93,8 @@ SHUNT_DEVICE void MoveByWarp(const MoveParams& p, const Where& w) {
 }
 
 // Bytes [begin, begin + bytes) of segment `i` to all the destinations.
-SHUNT_DEVICE void FanOut(const SpreadParams& p, uint32_t i, uint64_t begin, uint32_t bytes,
+template <class Params>
+SHUNT_DEVICE void FanOut(const Params& p, uint32_t i, uint64_t begin, uint32_t bytes,
                          const Team& team) {
   const uint64_t source = p.source[i] + begin;
   const uint64_t shift = i * p.bytes + begin;
@@ -109,7 +113,8 @@ SHUNT_DEVICE void FanOut(const SpreadParams& p, uint32_t i, uint64_t begin, uint
 }
 
 // Part `w.block` of segment `segment`.
-SHUNT_DEVICE void SpreadBody(const SpreadParams& p, uint32_t segment, const Where& w) {
+template <class Params>
+SHUNT_DEVICE void SpreadBody(const Params& p, uint32_t segment, const Where& w) {
   const Team team = {w.thread, w.threads};
   const uint64_t begin = uint64_t{w.block} * p.part;
   if (begin >= p.bytes) return;

@@ -12,12 +12,15 @@ namespace shunt::gpu {
 template <class Codec>
 struct SumOp {
   using Lane = typename Codec::Lane;
-  SHUNT_DEVICE explicit SumOp(const ReduceParams&) {}
+  SHUNT_DEVICE explicit SumOp(const ReduceHead&) {}
   SHUNT_DEVICE Lane Start(Lane x, Lane) const { return x; }
   SHUNT_DEVICE Lane Fold(Lane acc, Lane x, Lane) const { return Add(acc, x); }
   SHUNT_DEVICE Lane Finish(Lane acc) const { return acc; }
   // What Start and Fold get as their last argument.
-  SHUNT_DEVICE Lane Factor(const ReduceParams&, uint32_t) const { return Lane{}; }
+  template <class Params>
+  SHUNT_DEVICE Lane Factor(const Params&, uint32_t) const {
+    return Lane{};
+  }
 };
 
 template <class Codec>
@@ -51,11 +54,12 @@ struct ExtremeOp : SumOp<Codec> {
 template <class Codec>
 struct PremulOp {
   using Lane = typename Codec::Lane;
-  SHUNT_DEVICE explicit PremulOp(const ReduceParams&) {}
+  SHUNT_DEVICE explicit PremulOp(const ReduceHead&) {}
   SHUNT_DEVICE Lane Start(Lane x, Lane factor) const { return Mul(x, factor); }
   SHUNT_DEVICE Lane Fold(Lane acc, Lane x, Lane factor) const { return Add(acc, Mul(x, factor)); }
   SHUNT_DEVICE Lane Finish(Lane acc) const { return acc; }
-  SHUNT_DEVICE Lane Factor(const ReduceParams& p, uint32_t source) const {
+  template <class Params>
+  SHUNT_DEVICE Lane Factor(const Params& p, uint32_t source) const {
     return Codec::Decode(static_cast<typename Codec::Raw>(p.scalar[source]));
   }
 };
@@ -65,7 +69,7 @@ struct PremulOp {
 template <class Codec>
 struct AvgOp : SumOp<Codec> {
   using Lane = typename Codec::Lane;
-  SHUNT_DEVICE explicit AvgOp(const ReduceParams& p)
+  SHUNT_DEVICE explicit AvgOp(const ReduceHead& p)
       : SumOp<Codec>(p), power_((p.divisor & (p.divisor - 1)) == 0) {
     if constexpr (Codec::kFloat) {
       const Lane divisor = static_cast<Lane>(p.divisor);
@@ -100,7 +104,7 @@ struct AvgOp : SumOp<Codec> {
 template <class Codec>
 struct SumOrAvgOp : AvgOp<Codec> {
   using Lane = typename Codec::Lane;
-  SHUNT_DEVICE explicit SumOrAvgOp(const ReduceParams& p)
+  SHUNT_DEVICE explicit SumOrAvgOp(const ReduceHead& p)
       : AvgOp<Codec>(p), avg_(p.redop == 4 /* kAvg */) {}
   SHUNT_DEVICE Lane Finish(Lane acc) const { return avg_ ? AvgOp<Codec>::Finish(acc) : acc; }
 

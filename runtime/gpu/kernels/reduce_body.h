@@ -18,8 +18,8 @@ struct ReduceStep {
   uint32_t first, destinations;
 };
 
-template <class Codec, class Op>
-SHUNT_DEVICE void ReduceElement(const ReduceParams& p, const Op& op, const ReduceStep& step,
+template <class Codec, class Op, class Params>
+SHUNT_DEVICE void ReduceElement(const Params& p, const Op& op, const ReduceStep& step,
                                 uint64_t index, bool natural) {
   using Lane = typename Codec::Lane;
   // Of exactly kBytes, unlike Raw.
@@ -56,8 +56,8 @@ SHUNT_DEVICE void ReduceElement(const ReduceParams& p, const Op& op, const Reduc
   }
 }
 
-template <class Codec, class Op>
-SHUNT_DEVICE void StartOrFold(const ReduceParams& p, const Op& op, const Vec16& v, uint32_t source,
+template <class Codec, class Op, class Params>
+SHUNT_DEVICE void StartOrFold(const Params& p, const Op& op, const Vec16& v, uint32_t source,
                               typename Codec::Lane (&acc)[kLanes<Codec>]) {
   const typename Codec::Lane factor = op.Factor(p, source);
   SHUNT_UNROLL
@@ -67,24 +67,21 @@ SHUNT_DEVICE void StartOrFold(const ReduceParams& p, const Op& op, const Vec16& 
   }
 }
 
-template <class Codec, class Op>
-SHUNT_DEVICE void FinishVector(const ReduceParams& p, const Op& op, const ReduceStep& step,
-                               uint64_t at, typename Codec::Lane (&acc)[kLanes<Codec>]) {
+template <class Codec, class Op, class Params>
+SHUNT_DEVICE void FinishVector(const Params& p, const Op& op, const ReduceStep& step, uint64_t at,
+                               typename Codec::Lane (&acc)[kLanes<Codec>]) {
   SHUNT_UNROLL
   for (uint32_t lane = 0; lane < kLanes<Codec>; ++lane) acc[lane] = op.Finish(acc[lane]);
   const Vec16 out = Encoded<Codec>(acc);
-#ifdef __CUDACC__
-#pragma unroll 4
-#endif
+  SHUNT_UNROLL_BY(4)
   for (uint32_t d = 0; d < step.destinations; ++d) {
     StoreStreaming(p.destination[step.first + d] + at, out);
   }
 }
 
 // Any number of sources, four loads in flight.
-template <class Codec, class Op>
-SHUNT_DEVICE void ReduceVector(const ReduceParams& p, const Op& op, const ReduceStep& step,
-                               uint64_t at) {
+template <class Codec, class Op, class Params>
+SHUNT_DEVICE void ReduceVector(const Params& p, const Op& op, const ReduceStep& step, uint64_t at) {
   constexpr uint32_t kBatch = 4;
   typename Codec::Lane acc[kLanes<Codec>] = {};
   for (uint32_t first = 0; first < p.sources; first += kBatch) {
@@ -102,9 +99,9 @@ SHUNT_DEVICE void ReduceVector(const ReduceParams& p, const Op& op, const Reduce
 }
 
 // kSources of them, kVectors vectors of each in flight.
-template <class Codec, class Op, uint32_t kSources, uint32_t kVectors>
-SHUNT_DEVICE void ReduceFixed(const ReduceParams& p, const Op& op, const ReduceStep& step,
-                              uint64_t at, uint64_t stride) {
+template <class Codec, class Op, uint32_t kSources, uint32_t kVectors, class Params>
+SHUNT_DEVICE void ReduceFixed(const Params& p, const Op& op, const ReduceStep& step, uint64_t at,
+                              uint64_t stride) {
   Vec16 raw[kVectors][kSources];
   SHUNT_UNROLL
   for (uint32_t v = 0; v < kVectors; ++v) {
@@ -123,8 +120,8 @@ SHUNT_DEVICE void ReduceFixed(const ReduceParams& p, const Op& op, const ReduceS
 }
 
 // kSources 0: any number.
-template <class Codec, class Op, uint32_t kSources, uint32_t kVectors>
-SHUNT_DEVICE void ReduceVectors(const ReduceParams& p, const Op& op, const ReduceStep& step,
+template <class Codec, class Op, uint32_t kSources, uint32_t kVectors, class Params>
+SHUNT_DEVICE void ReduceVectors(const Params& p, const Op& op, const ReduceStep& step,
                                 uint64_t begin, uint64_t vectors, const Where& w) {
   const uint64_t tile = uint64_t{w.threads} * kVectors;
   for (uint64_t first = w.block * tile; first < vectors; first += w.blocks * tile) {
@@ -148,39 +145,43 @@ SHUNT_DEVICE void ReduceVectors(const ReduceParams& p, const Op& op, const Reduc
   }
 }
 
-template <class Codec, class Op, uint32_t kSources = 0, uint32_t kVectors = 1>
-SHUNT_DEVICE void ReduceBody(const ReduceParams& p, uint32_t y, const Where& w) {
+template <class Codec, class Op, uint32_t kSources = 0, uint32_t kVectors = 1, class Params>
+SHUNT_DEVICE void ReduceBody(const Params& p, uint32_t y, const Where& w) {
   const Op op(p);
   const bool scatter = p.scatter != 0;
   const ReduceStep step = {scatter ? y * p.count * Codec::kBytes : 0, scatter ? y : 0,
                            scatter ? 1 : uint32_t{p.destinations}};
   const uint64_t start = p.source[0] + step.shift;
   uint64_t differ = 0;
-  for (uint32_t k = 1; k < p.sources; ++k) differ |= (p.source[k] + step.shift) ^ start;
+  SHUNT_UNROLL_BY(4)
+  for (uint32_t k = 1; k < (kSources > 0 ? kSources : p.sources); ++k) {
+    differ |= (p.source[k] + step.shift) ^ start;
+  }
+  SHUNT_UNROLL_BY(4)
   for (uint32_t d = 0; d < step.destinations; ++d) differ |= p.destination[step.first + d] ^ start;
 
   const bool natural = ((differ | start) & (Codec::kBytes - 1)) == 0;
-  if ((differ & 15) != 0 || !natural) {
-    const uint64_t stride = uint64_t{w.blocks} * w.threads;
-    for (uint64_t i = uint64_t{w.block} * w.threads + w.thread; i < p.count; i += stride) {
-      ReduceElement<Codec>(p, op, step, i, natural);
-    }
-    return;
+  const bool agree = natural && (differ & 15) == 0;
+  uint64_t head = 0, whole = 0;  // elements before the vectors, and in them
+  if (agree) {
+    head = ((0 - start) & 15) / Codec::kBytes;
+    if (head > p.count) head = p.count;
+    const uint64_t vectors = (p.count - head) / kLanes<Codec>;
+    ReduceVectors<Codec, Op, kSources, kVectors>(p, op, step, head * Codec::kBytes, vectors, w);
+    if (w.block != w.blocks - 1) return;
+    whole = vectors * kLanes<Codec>;
   }
-  uint64_t head = ((0 - start) & 15) / Codec::kBytes;
-  if (head > p.count) head = p.count;
-  const uint64_t vectors = (p.count - head) / kLanes<Codec>;
-  ReduceVectors<Codec, Op, kSources, kVectors>(p, op, step, head * Codec::kBytes, vectors, w);
-  if (w.block != w.blocks - 1) return;
-  const uint64_t whole = vectors * kLanes<Codec>;
-  for (uint64_t i = w.thread; i < p.count - whole; i += w.threads) {
-    ReduceElement<Codec>(p, op, step, i < head ? i : i + whole, true);
+  // The last block's; all of them where there are no vectors.
+  const uint64_t stride = agree ? w.threads : uint64_t{w.blocks} * w.threads;
+  for (uint64_t i = (agree ? 0 : uint64_t{w.block} * w.threads) + w.thread; i < p.count - whole;
+       i += stride) {
+    ReduceElement<Codec>(p, op, step, i < head ? i : i + whole, natural);
   }
 }
 
 // MinMaxCodec: for reductions that do not round.
-template <class Codec, class MinMaxCodec = Codec>
-SHUNT_DEVICE void ReduceAny(const ReduceParams& p, uint32_t y, const Where& w) {
+template <class Codec, class MinMaxCodec = Codec, class Params>
+SHUNT_DEVICE void ReduceAny(const Params& p, uint32_t y, const Where& w) {
   switch (static_cast<Redop>(p.redop)) {
     case Redop::kSum:
       return ReduceBody<Codec, SumOp<Codec>>(p, y, w);

@@ -18,11 +18,9 @@
 namespace shunt::fake_cuda {
 namespace {
 
-using gpu::MoveParams;
-using gpu::ReduceParams;
+using gpu::Large;
 using gpu::RunWords;
-using gpu::Signals;
-using gpu::SpreadParams;
+using gpu::Small;
 using gpu::SpreadPattern;
 
 struct FakeModule {};
@@ -38,8 +36,9 @@ void Publish(T* word, T value) {
 }
 
 // False: an address that the device cannot reach, which loses the context.
-bool Signal(const Signals& signals, uint64_t blocks) {
-  if (signals.count > gpu::kRanksMax) return false;
+template <class Form>
+bool Run(const gpu::SignalsOf<Form>& signals, uint64_t blocks) {
+  if (signals.count > Form::kRanks) return false;
   if (signals.count == 0 && signals.completion == nullptr) return true;
   if (blocks > 1) {
     if (!Reachable(reinterpret_cast<uint64_t>(signals.ticket), sizeof(uint32_t))) return false;
@@ -56,10 +55,11 @@ bool Signal(const Signals& signals, uint64_t blocks) {
   return true;
 }
 
-bool Reduce(const ReduceParams& params, uint64_t blocks) {
-  if (params.count == 0) return Signal(params.signals, blocks);
-  if (params.sources == 0 || params.sources > gpu::kRanksMax || params.destinations == 0 ||
-      params.destinations > gpu::kRanksMax) {
+template <class Form>
+bool Run(const gpu::ReduceParamsOf<Form>& params, uint64_t blocks) {
+  if (params.count == 0) return Run(params.signals, blocks);
+  if (params.sources == 0 || params.sources > Form::kRanks || params.destinations == 0 ||
+      params.destinations > Form::kRanks) {
     return false;
   }
   const ReduceSpec spec{static_cast<DataType>(params.dtype), static_cast<Redop>(params.redop),
@@ -84,11 +84,12 @@ bool Reduce(const ReduceParams& params, uint64_t blocks) {
     ReduceInto(spec, sources, scalars, steps > 1 ? all.subspan(step, 1) : all, params.count);
     for (const std::byte*& source : sources) source += bytes;
   }
-  return Signal(params.signals, blocks);
+  return Run(params.signals, blocks);
 }
 
-bool Spread(const SpreadParams& params, uint64_t blocks) {
-  if (params.segments > gpu::kRanksMax || params.destinations > gpu::kRanksMax) return false;
+template <class Form>
+bool Run(const gpu::SpreadParamsOf<Form>& params, uint64_t blocks) {
+  if (params.segments > Form::kRanks || params.destinations > Form::kRanks) return false;
   const bool pairs = params.pattern == SpreadPattern::kPairs;
   const bool each = params.pattern == SpreadPattern::kEach;
   const uint32_t destinations = each || pairs ? params.segments : params.destinations;
@@ -100,13 +101,14 @@ bool Spread(const SpreadParams& params, uint64_t blocks) {
     if (params.segments > 0 && !Reachable(params.destination[i], gathered)) return false;
   }
   gpu::testing::SpreadOnCpu(params);
-  return Signal(params.signals, blocks);
+  return Run(params.signals, blocks);
 }
 
-bool Move(const MoveParams& params, uint64_t blocks) {
+template <class Form>
+bool Run(const gpu::MoveParamsOf<Form>& params, uint64_t blocks) {
   const RunWords* const runs = params.run != nullptr ? params.run : params.few;
   if (params.run == nullptr
-          ? params.runs > gpu::kFewRuns
+          ? params.runs > Form::kRuns
           : !Reachable(reinterpret_cast<uint64_t>(runs), params.runs * sizeof(RunWords))) {
     return false;
   }
@@ -116,7 +118,7 @@ bool Move(const MoveParams& params, uint64_t blocks) {
     if (!Reachable(run.source, run.bytes) || !Reachable(run.destination, run.bytes)) return false;
   }
   gpu::testing::MoveOnCpu(params);
-  return Signal(params.signals, blocks);
+  return Run(params.signals, blocks);
 }
 
 struct Kernel {
@@ -125,23 +127,35 @@ struct Kernel {
   bool (*run)(const void* parameters, uint64_t blocks);
 };
 
+template <class Params>
+constexpr Kernel Named(const char* name) {
+  return {name, sizeof(Params),
+          [](const void* p, uint64_t n) { return Run(*static_cast<const Params*>(p), n); }};
+}
+
+// Of reductions any name that begins so: one for each type, and more.
+constexpr std::string_view kReduce = "shunt_reduce", kLarge = "_large";
+
 const Kernel kKernels[] = {
-    // Of any name that begins so: one for each type, and more.
-    {"shunt_reduce_", sizeof(ReduceParams),
-     [](const void* p, uint64_t n) { return Reduce(*static_cast<const ReduceParams*>(p), n); }},
-    {"shunt_spread", sizeof(SpreadParams),
-     [](const void* p, uint64_t n) { return Spread(*static_cast<const SpreadParams*>(p), n); }},
-    {"shunt_move", sizeof(MoveParams),
-     [](const void* p, uint64_t n) { return Move(*static_cast<const MoveParams*>(p), n); }},
-    {"shunt_move_host", sizeof(MoveParams),
-     [](const void* p, uint64_t n) { return Move(*static_cast<const MoveParams*>(p), n); }},
-    {"shunt_signal", sizeof(Signals),
-     [](const void* p, uint64_t n) { return Signal(*static_cast<const Signals*>(p), n); }},
+    Named<gpu::ReduceParamsOf<Small>>("shunt_reduce"),
+    Named<gpu::ReduceParamsOf<Large>>("shunt_reduce_large"),
+    Named<gpu::SpreadParamsOf<Small>>("shunt_spread"),
+    Named<gpu::SpreadParamsOf<Large>>("shunt_spread_large"),
+    Named<gpu::MoveParamsOf<Small>>("shunt_move"),
+    Named<gpu::MoveParamsOf<Large>>("shunt_move_large"),
+    Named<gpu::MoveParamsOf<Small>>("shunt_move_host"),
+    Named<gpu::MoveParamsOf<Large>>("shunt_move_host_large"),
+    Named<gpu::SignalsOf<Small>>("shunt_signal"),
+    Named<gpu::SignalsOf<Large>>("shunt_signal_large"),
 };
 
 bool IsNamed(const Kernel& kernel, std::string_view name) {
   const std::string_view own = kernel.name;
-  return own.back() == '_' ? name.substr(0, own.size()) == own : name == own;
+  if (own.substr(0, kReduce.size()) != kReduce) return name == own;
+  const auto is_large = [](std::string_view any) {
+    return any.size() > kLarge.size() && any.substr(any.size() - kLarge.size()) == kLarge;
+  };
+  return name.substr(0, kReduce.size() + 1) == "shunt_reduce_" && is_large(name) == is_large(own);
 }
 
 }  // namespace
