@@ -175,7 +175,7 @@ class FourNodes(unittest.TestCase):
         def body(session, comm):
             if comm.rank == 0:
                 done = self.explain(0, "all_reduc", "--communicator", "known")
-                self.assertEqual(done.returncode, 1)
+                self.assertEqual(done.returncode, 4)
                 self.assertRegex(done.stderr, 'operation "all_reduc", expected one of barrier, all_reduce, ')
             comm.barrier()
 
