@@ -197,6 +197,7 @@ TEST_CASE("two graphs on two streams replay their calls") {
     ExpectOk(AllReduce(rank, sum.data(), sum.data(), &call));
     ExpectOk(shunt_sync(rank.comm, 0));
     sum.ExpectAll(2, "a call outside graphs");
+    ExpectStatus(gpu.driver().Synchronize(streams[1]));
     for (const auto run : runs) gpu::testing::DestroyGraphRun(run);
     gpu.driver().DestroyStream(streams[1]);
   });
