@@ -54,8 +54,10 @@ void Transfer::TellIfOver() {
 void Transfer::Finish(const absl::Status& outcome) {
   ended_ns_ = NowNs();
   outcome_ = outcome;
-  // First of all: its owner may free them as soon as it knows.
+  // First of all: its owner may free them, and take other memory, as soon as it knows.
   setup_.uses.clear();
+  // A copy that was cancelled may wait for a thread yet, with its ids: it pays until it is gone.
+  if (!is_copy() || outcome_.ok()) setup_.charge.reset();
   if (setup_.inbox != nullptr) {
     if (outcome_.ok()) {
       setup_.inbox->Put(std::move(setup_.notification));

@@ -325,6 +325,7 @@ void PullEngine::Check(FlowId id) {
     return;
   }
   if (told) {
+    flow.side.reset();  // its owner may free the memory as soon as it knows
     // First the notification, then the word that all is there.
     if (!flow.initiator && flow.ended) std::exchange(flow.ended, nullptr)(absl::OkStatus());
     Note done;

@@ -626,6 +626,19 @@ class LittleMemory(FilesTest):
         # All of it is given back.
         a.session.allocate(15 << 16)
 
+    def test_what_a_transfers_ids_take_is_back_with_its_answer(self):
+        path, _ = self.file("ids", 80_000)
+        a = self.client(160 << 10)
+        own = a.prepare([strided(a.region, 0, 8, (10_000, 8))]).list_id
+        other = a.prepare([strided(a.region, 80_000, 8, (10_000, 8))]).list_id
+        file = a.prepare([strided(a.pass_path(path), 0, 8, (10_000, 8))]).list_id
+        order = list(range(9_999, -1, -1))
+        for source, route in ((other, "copy"), (file, "read")) * 20:
+            self.assertEqual(a.move(own, source, ids(order), ids(order)).route, route)
+            region, memory = a.session.allocate((1 << 20) - (160 << 10))
+            memory.close()
+            a.free(region)
+
     def test_neighbours_one_after_the_other_need_no_memory(self):
         a = self.client(64 << 10)
         count = 64 << 10

@@ -135,9 +135,42 @@ TEST_CASE(
   CHECK_THAT(Words(written), Catch::Contains("root/a") && Catch::Contains("separate ranges") &&
                                  Catch::Contains("the notes of a draft"));
   CHECK(offset > 1000);
+  CHECK(held > 0);
   CHECK(world.Commit(begun.object).status.code() == StatusCode::kFailedPrecondition);
+  CHECK(held == 0);  // its owner may take it again as soon as it knows
   CHECK(world.Names().empty());
-  world.Stop();
+}
+
+TEST_CASE("what a draft's notes took is given back when its commit or its abort answers") {
+  uint64_t held = 0;
+  PosixUringWorld world;
+  const auto scattered = [&](const char* name, uint64_t bytes) {
+    const Completion begun = world.Do([&](uint64_t token) {
+      BeginRequest begin{.container = "root", .name = name, .bytes = bytes};
+      begin.budget = [&held](uint64_t more,
+                             std::string_view) -> absl::StatusOr<std::shared_ptr<void>> {
+        held += more;
+        return std::shared_ptr<void>(nullptr, [&held, more](void*) { held -= more; });
+      };
+      world.store().PostBegin(std::move(begin), token);
+    });
+    Buffer byte(1);
+    for (uint64_t offset = 0; offset < bytes; offset += 2) {
+      REQUIRE(world.Write(begun.object, byte, offset).status.ok());
+    }
+    return begun.object;
+  };
+  const ObjectId aborted = scattered("aborted", 1000);
+  CHECK(held > 0);
+  CHECK(world.Abort(aborted).status.ok());
+  CHECK(held == 0);
+  const ObjectId committed = scattered("committed", 1000);
+  Buffer byte(1);
+  for (uint64_t offset = 1; offset < 1000; offset += 2) {
+    REQUIRE(world.Write(committed, byte, offset).status.ok());
+  }
+  CHECK(held > 0);
+  CHECK(world.Commit(committed).status.ok());
   CHECK(held == 0);
 }
 

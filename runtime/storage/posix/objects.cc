@@ -139,7 +139,7 @@ void PosixStore::PostCommit(ObjectId draft, int64_t deadline_ns, uint64_t token)
       token, deadline_ns, absl::StrCat("commit of ", label),
       [file, status] {
         *status = file->draft->Commit();
-        file->draft.reset();  // what is left of one that failed is gone before anybody hears
+        file->EndDraft();  // with what is left of one that failed
       },
       [status, bytes](Completion* completion) {
         completion->status = *status;
@@ -168,7 +168,7 @@ void PosixStore::AbortDraft(std::shared_ptr<StoredFile> file, uint64_t token, ab
   const std::string label = file->file().label;
   StartJob(
       token, kNeverNs, absl::StrCat("abort of ", label),
-      [file = std::move(file)] { file->draft.reset(); },
+      [file = std::move(file)] { file->EndDraft(); },
       [status = std::move(status)](Completion* completion) { completion->status = status; });
 }
 

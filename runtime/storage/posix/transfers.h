@@ -35,6 +35,13 @@ struct StoredFile {
   std::function<void()> when_unused;  // called once, when the last of them has ended
 
   File& file() { return draft.has_value() ? draft->file() : opened; }
+  // Before anybody hears that the draft has ended: the last reference may go later. Nobody writes
+  // into it any more.
+  void EndDraft() {
+    draft.reset();
+    written = Coverage();
+    charge = Charge();
+  }
 };
 
 struct FilePiece {

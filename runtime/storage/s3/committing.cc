@@ -195,6 +195,8 @@ void S3Store::RemoveUpload(Operation* operation, const std::shared_ptr<S3Object>
     part.staging = std::vector<std::byte>();  // "= {}" would keep the memory
     part.paid.reset();
   }
+  draft->written = Coverage();
+  draft->charge = Charge();
   if (draft->upload.empty()) return EndOperation(operation);
   const std::string upload = std::exchange(draft->upload, {});
   operation->removing = true;
