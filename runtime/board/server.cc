@@ -131,7 +131,7 @@ absl::StatusOr<Server::Ticket> Server::PostFor(int rank, const Call& call, Regio
     body.flags |= kPriorComplete;
   WriteTable(call, channel, seq, me);
   uint64_t note = 0;
-  if (!WritePost(board_, channel, seq, me, body, NowNs(), &note)) {
+  if (!WritePost(board_, channel, seq, me, body, NowNs(), /*blocking=*/false, &note)) {
     board_.calls(rank).End(note, NowNs(), false);
     return AwaitRecord();
   }

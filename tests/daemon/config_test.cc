@@ -56,6 +56,9 @@ TEST_CASE("every key of the table can be set from a file and from a flag") {
       {"max_communicators_per_session", "7", "7"},
       {"max_regions_per_session", "7", "7"},
       {"spin_us", "-1", "-1"},
+      {"recorder.calls", "16", "16"},
+      {"recorder.transfers", "16", "16"},
+      {"recorder.memory", "\"1MiB\"", "1MiB"},
       {"storage.roots", "[\"a=/srv/a\", \"b=/b\"]", "a=/srv/a,b=/b"},
       {"storage.s3", "[\"m=http://h:9000 path-style\"]", "m=http://h:9000 path-style"},
       {"storage.plugins", "[\"p=/lib/p.so a b\"]", "p=/lib/p.so a b"},
@@ -109,6 +112,8 @@ TEST_CASE("the defaults that --help shows are those of a daemon without flags") 
     shown.worker_threads = shown.warm_communicators = shown.max_sessions = 77;
     shown.max_sessions_per_tenant = shown.max_communicators_per_session = 77;
     shown.max_regions_per_session = shown.spin_us = 77;
+    shown.recorder_calls = shown.recorder_transfers = 77;
+    shown.recorder_memory = 77;
     const Config other = shown;
     REQUIRE(ApplyFlag(key, key.initial, &shown).ok());
     const Config initial;
@@ -126,6 +131,8 @@ TEST_CASE("the defaults that --help shows are those of a daemon without flags") 
     arrived(&Config::warm_communicators), arrived(&Config::max_sessions);
     arrived(&Config::max_sessions_per_tenant), arrived(&Config::max_communicators_per_session);
     arrived(&Config::max_regions_per_session), arrived(&Config::spin_us);
+    arrived(&Config::recorder_calls), arrived(&Config::recorder_transfers);
+    arrived(&Config::recorder_memory);
     CHECK(set == 1);
   }
 }
