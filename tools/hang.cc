@@ -226,6 +226,7 @@ class Finder {
   }
 
   // Operations that the rank itself waits in, by its session: that may be of another communicator.
+  // Not those that it has begun and need not be waiting for.
   std::vector<const Waiting*> WaitsOf(const WorldCommunicator& c, int rank) const {
     std::vector<const Waiting*> waits;
     const auto me = c.ranks.find(rank);
@@ -233,6 +234,7 @@ class Finder {
     for (const Waiting& other : waiting_) {
       const WorldCommunicator& in = communicators_[other.communicator];
       for (const auto& [number, call] : other.posted) {
+        if (call == nullptr || !call->waits()) continue;
         const auto at = in.ranks.find(number);
         if (at == in.ranks.end() || at->second.node != me->second.node ||
             at->second.record->session_id() != me->second.record->session_id()) {

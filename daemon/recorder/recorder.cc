@@ -1,5 +1,6 @@
 #include "daemon/recorder/recorder.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace shunt::daemon {
@@ -73,6 +74,11 @@ void Recorder::Close(PastCommunicator communicator) {
     }
     of_communicator_.erase(of);
   }
+  // Of one that nobody called anything on there is nothing to know.
+  const bool any = !communicator.exchanges.empty() ||
+                   std::any_of(communicator.ranks.begin(), communicator.ranks.end(),
+                               [](const auto& rank) { return !rank.calls.empty(); });
+  if (!any) return;
   const size_t bytes = BytesOf(communicator);
   past_.Add(std::make_shared<const PastCommunicator>(std::move(communicator)), bytes);
 }

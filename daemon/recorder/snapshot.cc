@@ -70,6 +70,7 @@ bool AddCall(const recorder::Call& call, int world, bool spans_nodes, v1::CallRe
   out->set_moved_ns(call.moved_ns);
   out->set_ended_ns(call.ended_ns);
   out->set_state(StateName(call.state));
+  out->set_waits(board::WaitsIn(call.words));
   out->set_route(RouteOf(call.words, spans_nodes && !pair));
   return true;
 }

@@ -102,7 +102,7 @@ struct alignas(kLine) LastCall {
   std::atomic<uint64_t> sequence;  // 0: it never called
   std::atomic<uint64_t> count;
   std::atomic<uint64_t>
-      words;  // kind, dtype, redop (a byte each), root or peer (16 bits at bit 32)
+      words;  // kind, dtype, redop (a byte each), how (post.h), root or peer (16 bits at bit 32)
   std::atomic<uint64_t> calls;  // that are noted in the rank's ring
 };
 

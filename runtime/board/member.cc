@@ -436,7 +436,10 @@ bool Member::Impl::WaitFor(Operation& op, int64_t give_up_ns) {
         continue;
       }
     }
-    if (now >= give_up_ns) return false;
+    if (now >= give_up_ns) {
+      op.NoteWaits(false);
+      return false;
+    }
     if (wait_began == 0) wait_began = now;
     if (now - wait_began < spin_ns) continue;
     if (now - wait_began < yield_ns) {
@@ -446,6 +449,7 @@ bool Member::Impl::WaitFor(Operation& op, int64_t give_up_ns) {
       continue;
     }
 
+    op.NoteWaits(true);
     const uint32_t ticket = PrepareToSleep(board, rank);
     if (drive() != Operation::Step::kStalled || DriveOthers()) continue;
     if (HasFailed(board)) continue;

@@ -46,7 +46,8 @@ bool Operation::Post(uint64_t seq, uint8_t flags) {
                 bytes);
   }
   WriteTable(call_, channel_, seq, me_);
-  const bool posted = WritePost(board_, channel_, seq, me_, body, started_ns, &note_);
+  waits_ = owner_driven;
+  const bool posted = WritePost(board_, channel_, seq, me_, body, started_ns, owner_driven, &note_);
   if (!posted) NoteEnd(false);
   // After the post: others wait for that alone.
   if (posted && counts && channel_.id() == 0) NoteArrival(board_, rank_, seq, started_ns);

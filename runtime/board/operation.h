@@ -17,6 +17,7 @@
 #include "runtime/board/layout.h"
 #include "runtime/board/member.h"
 #include "runtime/board/pass.h"
+#include "runtime/board/post.h"
 
 namespace shunt::board {
 
@@ -39,6 +40,13 @@ class Operation {
   // Writes the post (its places are chosen) and publishes it; false if the operation has failed
   // before.
   bool Post(uint64_t seq, uint8_t flags);
+
+  // For the recorder: its caller waits for it, or does not any more.
+  void NoteWaits(bool waits) {
+    if (waits_ == waits) return;
+    waits_ = waits;
+    board::NoteWaits(board_, channel_, seq_, me_, body, waits, note_);
+  }
 
   bool TryEnter() { return !busy_.exchange(true, std::memory_order_acquire); }
   void Leave() { busy_.store(false, std::memory_order_release); }
@@ -104,6 +112,7 @@ class Operation {
   bool first_look_ = true;
   ArrivalScan scan_;
   std::optional<Pass> pass_;
+  std::atomic<bool> waits_{false};
   uint64_t note_ = 0;  // its number in the rank's ring of calls; 0: none
   uint32_t windows_in_ = 0;
   uint32_t windows_out_ = 0;

@@ -38,6 +38,23 @@ void WriteWords(void* to, const void* from, size_t bytes) {
   }
 }
 
+// What LastCall and the rank's ring hold of a call.
+uint64_t WordsOf(const Board& board, const Channel& channel, int participant, const PostBody& body,
+                 bool waits) {
+  int root_or_peer = body.root;
+  if (channel.id() != 0) {
+    const Board::Pair pair = board.PairOf(channel.id());
+    root_or_peer = board.RoleOf(channel.id(), participant) == 0 ? pair.destination : pair.source;
+  }
+  const uint64_t how = static_cast<uint64_t>(body.in_place_kind & 3) |
+                       static_cast<uint64_t>(body.out_place_kind & 3) << 2 |
+                       static_cast<uint64_t>(body.flags & kServed) << 4 |
+                       static_cast<uint64_t>(waits) << 5;
+  return static_cast<uint64_t>(static_cast<uint16_t>(root_or_peer)) << 32 | how << 24 |
+         static_cast<uint64_t>(body.redop) << 16 | static_cast<uint64_t>(body.dtype) << 8 |
+         body.kind;
+}
+
 }  // namespace
 
 PostBody ReadBody(const Post& post) {
@@ -85,7 +102,7 @@ void WriteTable(const Call& call, const Channel& channel, uint64_t seq, int part
 }
 
 bool WritePost(const Board& board, const Channel& channel, uint64_t seq, int participant,
-               const PostBody& body, int64_t posted_ns, uint64_t* note) {
+               const PostBody& body, int64_t posted_ns, bool waits, uint64_t* note) {
   RenewMarks(channel, seq, participant);
   Post& post = channel.post(seq, participant);
   WriteWords(&post.body, &body, sizeof(body));
@@ -93,24 +110,26 @@ bool WritePost(const Board& board, const Channel& channel, uint64_t seq, int par
   LastCall& last = board.last_call(rank);
   last.sequence.store(seq, std::memory_order_relaxed);
   last.count.store(body.count, std::memory_order_relaxed);
-  int root_or_peer = body.root;
-  if (channel.id() != 0) {
-    const Board::Pair pair = board.PairOf(channel.id());
-    root_or_peer = board.RoleOf(channel.id(), participant) == 0 ? pair.destination : pair.source;
-  }
-  const uint64_t words = static_cast<uint64_t>(static_cast<uint16_t>(root_or_peer)) << 32 |
-                         static_cast<uint64_t>(body.redop) << 16 |
-                         static_cast<uint64_t>(body.dtype) << 8 | body.kind;
+  const uint64_t words = WordsOf(board, channel, participant, body, waits);
   last.words.store(words, std::memory_order_relaxed);
   if (const recorder::CallRing calls = board.calls(rank); calls.size() != 0) {
     *note = last.calls.load(std::memory_order_relaxed) + 1;
     last.calls.store(*note, std::memory_order_relaxed);
-    const uint64_t how = static_cast<uint64_t>(body.in_place_kind & 3) |
-                         static_cast<uint64_t>(body.out_place_kind & 3) << 2 |
-                         static_cast<uint64_t>(body.flags & kServed) << 4;
-    calls.Begin(*note, seq, words | how << 24, body.count, posted_ns);
+    calls.Begin(*note, seq, words, body.count, posted_ns);
   }
   return Publish(post, seq);
+}
+
+void NoteWaits(const Board& board, const Channel& channel, uint64_t seq, int participant,
+               const PostBody& body, bool waits, uint64_t note) {
+  const uint64_t words = WordsOf(board, channel, participant, body, waits);
+  const int rank = board.RankOf(channel.id(), participant);
+  board.calls(rank).SetWords(note, words);
+  LastCall& last = board.last_call(rank);
+  // Another thread may be calling: what it writes is for people.
+  if (last.sequence.load(std::memory_order_relaxed) == seq) {
+    last.words.store(words, std::memory_order_relaxed);
+  }
 }
 
 }  // namespace shunt::board

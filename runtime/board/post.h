@@ -30,14 +30,19 @@ PostBody ReadBody(const Post& post);
 void ReadTable(const Channel& channel, uint64_t seq, int participant, VRow* rows);
 
 // Writes the body, notes it as the rank's last call, and publishes it; false if it was sealed
-// before. `posted_ns`: when it was called. `*note`: its number among the rank's calls.
+// before. `posted_ns`: when it was called; `waits`: the rank does nothing else until it ends.
+// `*note`: its number among the rank's calls.
 bool WritePost(const Board& board, const Channel& channel, uint64_t seq, int participant,
-               const PostBody& body, int64_t posted_ns, uint64_t* note);
+               const PostBody& body, int64_t posted_ns, bool waits, uint64_t* note);
+// From now on the rank waits for its call, or does not any more.
+void NoteWaits(const Board& board, const Channel& channel, uint64_t seq, int participant,
+               const PostBody& body, bool waits, uint64_t note);
 
-// What a rank's ring holds of a call's words, beside those of LastCall: places of its buffers (2
-// bits each at 24 and 26), whether the daemon sees it through (bit 28).
+// What a call's words hold for the recorder: places of its buffers (2 bits each at 24 and 26),
+// whether the daemon sees it through (bit 28), and whether the rank waits for it (bit 29).
 inline Place InPlaceOf(uint64_t words) { return static_cast<Place>(words >> 24 & 3); }
 inline Place OutPlaceOf(uint64_t words) { return static_cast<Place>(words >> 26 & 3); }
 inline bool ServedIn(uint64_t words) { return (words >> 28 & 1) != 0; }
+inline bool WaitsIn(uint64_t words) { return (words >> 29 & 1) != 0; }
 
 }  // namespace shunt::board

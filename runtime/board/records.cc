@@ -12,6 +12,9 @@
 namespace shunt::board {
 namespace {
 
+// Of a communicator, that are looked at: ranks may say that they have any.
+constexpr size_t kOpenMax = 4096;
+
 OpKind KindOf(uint64_t words) { return static_cast<OpKind>(words & 0xff); }
 
 // True if every rank of this node has let go of it.
@@ -93,7 +96,8 @@ std::vector<OpenOperation> OpenOperations(const Board& board, int64_t now_ns) {
         continue;
       }
       const auto key = std::pair(seat.channel, call.sequence);
-      if (!found.contains(key)) found.emplace(key, Look(board, seat.channel, call.sequence));
+      if (found.size() < kOpenMax && !found.contains(key))
+        found.emplace(key, Look(board, seat.channel, call.sequence));
     }
   }
   std::vector<OpenOperation> open;

@@ -72,6 +72,9 @@ class CallRing {
   void Move(uint64_t number, int64_t now_ns) const {
     if (Holds(number)) At(number).moved_ns.store(now_ns, std::memory_order_relaxed);
   }
+  void SetWords(uint64_t number, uint64_t words) const {
+    if (Holds(number)) At(number).words.store(words, std::memory_order_relaxed);
+  }
   void End(uint64_t number, int64_t now_ns, bool succeeded) const {
     if (!Holds(number)) return;
     CallNote& note = At(number);

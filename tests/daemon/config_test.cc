@@ -61,7 +61,7 @@ TEST_CASE("every key of the table can be set from a file and from a flag") {
       {"gpu.worker", "\"/opt/w\"", "/opt/w"},
       {"gpu.mps", "\"use\"", "use"},
       {"recorder.calls", "64", "64"},
-      {"recorder.transfers", "7", "7"},
+      {"recorder.transfers", "16", "16"},
       {"recorder.memory", "\"1MiB\"", "1MiB"},
       {"page.address", "\"127.0.0.1:9465\"", "localhost:9465"},
       {"admin.remote", "[\"ops\", \"boss\"]", "ops,boss"},

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/board/arrival.h"
+#include "runtime/board/records.h"
 #include "runtime/board/server.h"
 #include "tests/fuzz/guarded_memory.h"
 #include "tests/fuzz/input.h"
@@ -67,13 +68,21 @@ uint64_t Number(FuzzInput& input) {
   }
 }
 
+constexpr uint32_t kCallsKept = 8;
+
+Board BoardOf(std::byte* memory, int world) {
+  Board board(memory, world);
+  board.KeepCalls(kCallsKept);
+  return board;
+}
+
 class Target {
  public:
   Target(int world, FuzzInput& input)
       : world_(world),
         input_(input),
         memory_(Board::BytesFor(world)),
-        board_(memory_.data(), world),
+        board_(BoardOf(memory_.data(), world)),
         regions_(world),
         server_(board_, &regions_) {
     board_.Initialize(1, 1, "fuzz");
@@ -96,7 +105,7 @@ class Target {
     const uint64_t seq = input_.Take<uint8_t>() % 40;
     const int p = input_.Take<uint8_t>() % channel.participants();
     const size_t word = input_.Take<uint8_t>() % 8 * 8;
-    switch (input_.Take<uint8_t>() % 9) {
+    switch (input_.Take<uint8_t>() % 10) {
       case 0:
         return reinterpret_cast<std::byte*>(&channel.fate(seq)) + word;
       case 1:
@@ -113,6 +122,11 @@ class Target {
       case 6:
         if (channel.id() != 0) return memory_.data();
         return reinterpret_cast<std::byte*>(channel.table(seq, p) + p) + word % 32;
+      case 9:  // a rank's calls
+        return reinterpret_cast<std::byte*>(&board_.row(0)) +
+               (3 * world_ * kLine + 4095) / 4096 * 4096 +
+               static_cast<size_t>(Rank()) * recorder::kCallsMax * sizeof(recorder::CallNote) +
+               input_.Take<uint8_t>() % (kCallsKept * 8) * 8;
       case 7:
         return memory_.data() + input_.Take<uint16_t>() % sizeof(Header) / 8 * 8;
       default:
@@ -210,6 +224,14 @@ class Target {
       case 8:
         SHUNT_CHECK(server_.LastCall(Rank()).size() < 4096);
         SHUNT_CHECK(server_.FailureStatus().message().size() < 4096);
+        for (const OpenOperation& open : OpenOperations(board_, 1'000'000)) {
+          SHUNT_CHECK(open.channel < board_.channel_count());
+        }
+        for (int rank = 0; rank < world_; ++rank) {
+          for (const recorder::Call& call : CallsOf(board_, rank, 1'000'000)) {
+            SHUNT_CHECK(Text(RecordOf(call)).size() < 4096);
+          }
+        }
         break;
       case 9:
         if (input_.Take<uint8_t>() % 4 == 0) {
