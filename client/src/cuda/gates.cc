@@ -1,6 +1,8 @@
 #include "client/src/cuda/gates.h"
 
 #include <algorithm>
+#include <deque>
+#include <mutex>
 #include <new>
 #include <utility>
 
@@ -17,6 +19,28 @@ constexpr size_t kChunkBytes = 64 << 10;
 constexpr uint32_t kSlotsPerChunk = kChunkBytes / kStride;
 static_assert(sizeof(gpu::GateWords) <= kStride && sizeof(gpu::GateWords) == 8);
 
+// Pinned memory of gates whose session is over. Every stream has written its triggers there and may
+// go on, but has perhaps not looked yet; and the driver may wait for the GPU before it lets go of
+// memory. So it is kept until many other sessions have ended.
+constexpr size_t kKeptMax = 64;
+
+void Keep(gpu::Driver* driver, Mapping mapping) {
+  static std::mutex mutex;
+  static auto* const kept = new std::deque<Mapping>;
+  Mapping oldest;
+  {
+    std::lock_guard lock(mutex);
+    kept->push_back(std::move(mapping));
+    if (kept->size() <= kKeptMax) return;
+    oldest = std::move(kept->front());
+    kept->pop_front();
+  }
+  // Without a current context, or in a process that ends, the driver refuses: then it keeps the
+  // pages.
+  if (driver->UnregisterHost(oldest.data()).ok()) return;
+  new (std::nothrow) Mapping(std::move(oldest));
+}
+
 }  // namespace
 
 Gates::Gates(gpu::Driver* driver, MakeRegion make_region)
@@ -25,10 +49,11 @@ Gates::Gates(gpu::Driver* driver, MakeRegion make_region)
 Gates::~Gates() {
   const bool over = fork_generation_ == ForkGeneration() && AllPassed();
   for (Chunk& chunk : chunks_) {
-    // Without a current context, or in a process that ends, the driver refuses: then it keeps the
-    // pages.
-    if (over && driver_->UnregisterHost(chunk.region.mapping.data()).ok()) continue;
-    new (std::nothrow) Mapping(std::move(chunk.region.mapping));
+    if (over) {
+      Keep(driver_, std::move(chunk.region.mapping));
+    } else {
+      new (std::nothrow) Mapping(std::move(chunk.region.mapping));
+    }
   }
 }
 
