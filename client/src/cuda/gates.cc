@@ -1,14 +1,13 @@
 #include "client/src/cuda/gates.h"
 
 #include <algorithm>
+#include <deque>
 #include <mutex>
 #include <new>
 #include <utility>
-#include <vector>
 
 #include "client/src/cuda/context_scope.h"
 #include "client/src/fork_guard.h"
-#include "runtime/core/clock.h"
 #include "runtime/core/status.h"
 
 namespace shunt::client::cuda {
@@ -20,35 +19,27 @@ constexpr size_t kChunkBytes = 64 << 10;
 constexpr uint32_t kSlotsPerChunk = kChunkBytes / kStride;
 static_assert(sizeof(gpu::GateWords) <= kStride && sizeof(gpu::GateWords) == 8);
 
-// Pages of sessions that are over. A stream that has triggered looks at its done word once more, at
-// a time that nobody is told of, and where the page is gone by then the GPU's context is lost. It
-// does so at once but for other processes' turns on the GPU: the pages stay for ten seconds, and go
-// when a later session's do.
-class LatePages {
- public:
-  static LatePages& Of() {
-    static LatePages* const pages = new LatePages;
-    return *pages;
-  }
-  void Add(gpu::Driver* driver, Mapping mapping) {
-    const std::lock_guard lock(mutex_);
-    const int64_t now = NowNs();
-    // Without a current context the driver refuses: then they stay longer.
-    std::erase_if(pages_, [&](const Page& page) {
-      return page.until_ns <= now && driver->UnregisterHost(page.mapping.data()).ok();
-    });
-    pages_.push_back({std::move(mapping), now + kStayNs});
-  }
+// Pinned memory of gates whose session is over. Every stream has written its triggers there and may
+// go on, but has perhaps not looked yet; and the driver may wait for the GPU before it lets go of
+// memory. So it is kept until many other sessions have ended.
+constexpr size_t kKeptMax = 64;
 
- private:
-  static constexpr int64_t kStayNs = 10'000'000'000;
-  struct Page {
-    Mapping mapping;
-    int64_t until_ns;
-  };
-  std::mutex mutex_;
-  std::vector<Page> pages_;
-};
+void Keep(gpu::Driver* driver, Mapping mapping) {
+  static std::mutex mutex;
+  static auto* const kept = new std::deque<Mapping>;
+  Mapping oldest;
+  {
+    std::lock_guard lock(mutex);
+    kept->push_back(std::move(mapping));
+    if (kept->size() <= kKeptMax) return;
+    oldest = std::move(kept->front());
+    kept->pop_front();
+  }
+  // Without a current context, or in a process that ends, the driver refuses: then it keeps the
+  // pages.
+  if (driver->UnregisterHost(oldest.data()).ok()) return;
+  new (std::nothrow) Mapping(std::move(oldest));
+}
 
 }  // namespace
 
@@ -59,7 +50,7 @@ Gates::~Gates() {
   const bool over = fork_generation_ == ForkGeneration() && AllPassed();
   for (Chunk& chunk : chunks_) {
     if (over) {
-      LatePages::Of().Add(driver_, std::move(chunk.region.mapping));
+      Keep(driver_, std::move(chunk.region.mapping));
     } else {
       new (std::nothrow) Mapping(std::move(chunk.region.mapping));
     }

@@ -16,9 +16,9 @@
 
 namespace shunt::client::cuda {
 
-// Thread-safe. Regions are taken from the daemon when they are needed, and kept. A stream may come
-// to its gate long after the session's end: then the memory is kept for ever, for nobody can say
-// when it does.
+// Thread-safe. Regions are taken from the daemon when they are needed. Their memory outlives the
+// session: a stream may come to its gate later. For ever, if it has not written its trigger yet;
+// else until 64 further regions' sessions have ended.
 class Gates {
  public:
   using MakeRegion = std::function<absl::StatusOr<RegionTable::OwnRegion>(size_t bytes)>;
