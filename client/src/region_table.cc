@@ -76,6 +76,7 @@ RegionTable::Holder RegionTable::HolderOf(const void* p) const {
   std::shared_lock lock(mutex_);
   const Range* const range = RangeOf(reinterpret_cast<uintptr_t>(p));
   if (range == nullptr) return {};
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): a GPU's address is a number here
   return {range->id, reinterpret_cast<const std::byte*>(range->begin), range->bytes, range->device};
 }
 

@@ -133,7 +133,7 @@ absl::StatusOr<Server::Ticket> Server::PostFor(int rank, const Call& call, Regio
   WriteTable(call, channel, seq, me);
   const int64_t now_ns = NowNs();
   uint64_t note = 0;
-  if (!WritePost(board_, channel, seq, me, body, now_ns, /*blocking=*/false, &note)) {
+  if (!WritePost(board_, channel, seq, me, body, now_ns, /*waits=*/false, &note)) {
     board_.calls(rank).End(note, NowNs(), false);
     return AwaitRecord();
   }
